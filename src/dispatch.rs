@@ -1,0 +1,289 @@
+//! Carries a queue's commands to Redis and its answers back, each in a task of the client.
+//!
+//! An outcome that is unknown, because the link broke after the command was sent, is resolved behind the connection's
+//! barrier: then nothing of the old link can run any more, and since every script carries an absolute target, sending it
+//! again both asks and answers. Where the barrier is impossible the owner is abandoned.
+
+use std::{sync::Arc, time::Duration};
+
+use redis::{RedisError, Value};
+use tokio::time::{Instant, sleep, timeout_at};
+
+use crate::{
+    clock::Moment,
+    connection::{Barrier, Epoch, RunError},
+    error::{Action, Error, Fault},
+    queue::{Attempt, AttemptReply, Release, RenewalDue, Transfer},
+    scripts::{
+        Flavour,
+        lock::{self, Acquired, Transferred},
+    },
+    table::{Key, Shared, Watched},
+};
+
+/// Holds renewed by one call.
+const RENEWAL_BATCH: usize = 100;
+/// A release that the server refuses is tried again after this time, and after twice that, up to a second.
+const FIRST_RETRY: Duration = Duration::from_millis(50);
+const LAST_RETRY: Duration = Duration::from_secs(1);
+/// A command without a barrier may still be on its way for this time.
+const STRAY: Duration = Duration::from_secs(10);
+
+/// How an unknown outcome ended.
+enum Resolution {
+    /// Ask again: nothing else can run. `late`: whoever waits was told.
+    Ask {
+        late: bool,
+    },
+    /// Ask again, but the old command may still run.
+    AskUnbarred,
+    Closed,
+}
+
+impl Shared {
+    pub(crate) async fn attempt(self: Arc<Self>, key: Arc<Key>, attempt: Attempt) {
+        let name = key.names.key.clone();
+        let started = Instant::now();
+        let call = lock::acquire(&name, attempt.owner, attempt.target, attempt.ttl, &attempt.abandoned);
+        let failed = |error: Error| self.act(&key, |q, now, out| q.attempt_failed(now, &attempt, error, out));
+        loop {
+            let sent = Moment::now();
+            let (epoch, source) = match self.connection.run(&call, || key.look(|q| q.wants(attempt.waiter))).await {
+                Ok(reply) => return self.attempt_answered(&key, &attempt, sent, &reply),
+                Err(RunError::Closed) => return failed(Error::Closed),
+                Err(RunError::NotSent(e) | RunError::Refused(e)) => {
+                    return failed(Error::redis(Action::Acquire, &name, e));
+                }
+                Err(RunError::Unresolved(epoch, e)) => (epoch, e),
+            };
+            let tell = |error: Error| self.act(&key, |q, now, out| q.overdue(now, attempt.waiter, error, out));
+            let end = sent.plus(attempt.ttl);
+            match self.resolve(epoch, started, end, || tell(Error::redis(Action::Acquire, &name, source))).await {
+                Resolution::Ask { late: false } if key.look(|q| q.wants(attempt.waiter)) => {}
+                Resolution::Ask { .. } => return self.act(&key, |q, now, out| q.undo(now, &attempt, out)),
+                Resolution::AskUnbarred => {
+                    tell(Error::Unresolved { key: name.to_string(), owner: attempt.owner });
+                    return self.act(&key, |q, now, out| {
+                        q.abandon(attempt.owner, now.plus(attempt.ttl).plus(STRAY));
+                        q.undo(now, &attempt, out);
+                    });
+                }
+                Resolution::Closed => return failed(Error::Closed),
+            }
+        }
+    }
+
+    fn attempt_answered(&self, key: &Arc<Key>, attempt: &Attempt, sent: Moment, reply: &Value) {
+        let name = &*key.names.key;
+        let failed = |error: Error| self.act(key, |q, now, out| q.attempt_failed(now, attempt, error, out));
+        let answer = match lock::read_acquired(name, reply) {
+            Ok(Acquired::Fresh) => AttemptReply::Granted { found: 0 },
+            Ok(Acquired::Reentered { found }) => AttemptReply::Granted { found },
+            Ok(Acquired::Busy { retry_in }) => AttemptReply::Busy { retry_in },
+            Ok(Acquired::Foreign) => return failed(foreign(name)),
+            Err(error) => return failed(error),
+        };
+        self.act(key, |q, now, out| q.attempted(now, attempt, sent, answer, out));
+    }
+
+    pub(crate) async fn release(self: Arc<Self>, key: Arc<Key>, release: Release) {
+        let names = key.names.clone();
+        let started = Instant::now();
+        let call =
+            lock::release(&names.key, release.owner, release.target, release.ttl, &names.channel, Flavour::Plain);
+        let mut tell = Teller::new(|error: Error| {
+            self.report(&error);
+            self.act(&key, |q, _, out| q.release_failing(release.owner, &error, out));
+        });
+        let given_up = || self.act(&key, |q, now, out| q.release_given_up(now, &release, out));
+        let (mut repeated, mut pause) = (false, FIRST_RETRY);
+        loop {
+            match self.connection.run(&call, || true).await {
+                Ok(reply) => return self.release_answered(&key, &release, &reply, repeated),
+                Err(RunError::Closed) => return given_up(),
+                Err(RunError::NotSent(e)) => tell.once(|| Error::redis(Action::Release, &names.key, e)),
+                Err(RunError::Refused(e)) => {
+                    let error = Error::redis(Action::Release, &names.key, e);
+                    let overwritten = matches!(error, Error::ForeignData { .. });
+                    tell.once(|| error);
+                    if overwritten {
+                        return given_up();
+                    }
+                    sleep(pause).await;
+                    pause = (pause * 2).min(LAST_RETRY);
+                }
+                Err(RunError::Unresolved(epoch, e)) => {
+                    repeated = true;
+                    let late = || tell.once(|| Error::redis(Action::Release, &names.key, e));
+                    match self.resolve(epoch, started, release.end, late).await {
+                        Resolution::Ask { .. } => {}
+                        Resolution::AskUnbarred if release.owner.is_automatic() => {}
+                        // The old sending may yet take away what this owner holds by then.
+                        Resolution::AskUnbarred => key.touch(|q| q.abandon(release.owner, release.end.plus(STRAY))),
+                        Resolution::Closed => return given_up(),
+                    }
+                }
+            }
+            if Moment::now() >= release.end {
+                return given_up();
+            }
+        }
+    }
+
+    fn release_answered(&self, key: &Arc<Key>, release: &Release, reply: &Value, repeated: bool) {
+        let names = &key.names;
+        let (found, untold) = match lock::read_released(&names.key, reply) {
+            Ok(released) => (released.found, released.untold.then(|| untold_error(&names.channel))),
+            Err(error) => (0, Some(error)),
+        };
+        if let Some(error) = &untold {
+            self.report(error);
+        }
+        self.act(key, |q, now, out| q.released(now, release, found, untold, repeated, out));
+    }
+
+    pub(crate) async fn transfer(self: Arc<Self>, key: Arc<Key>, transfer: Transfer) {
+        let names = key.names.clone();
+        let started = Instant::now();
+        let call = lock::transfer(&names.key, transfer.old, transfer.new, transfer.term.length, &names.channel);
+        let failed = || self.act(&key, |q, now, out| q.transfer_failed(now, &transfer, out));
+        loop {
+            let sent = Moment::now();
+            let (epoch, source) = match self.connection.run(&call, || true).await {
+                Ok(reply) => match lock::read_transferred(&names.key, &reply) {
+                    Ok((Transferred::Foreign, _)) => return failed(),
+                    Ok((outcome, listeners)) => {
+                        let granted = outcome == Transferred::Granted;
+                        return self
+                            .act(&key, |q, now, out| q.transferred(now, &transfer, sent, granted, listeners, out));
+                    }
+                    Err(error) => {
+                        self.report(&error);
+                        return failed();
+                    }
+                },
+                Err(RunError::Closed | RunError::NotSent(_) | RunError::Refused(_)) => return failed(),
+                Err(RunError::Unresolved(epoch, e)) => (epoch, e),
+            };
+            let error = Error::redis(Action::Transfer, &names.key, source);
+            let late = || {
+                self.act(&key, |q, now, out| {
+                    q.release_failing(transfer.old, &error, out);
+                    q.overdue(now, transfer.waiter, error.clone(), out);
+                });
+            };
+            match self.resolve(epoch, started, transfer.end, late).await {
+                Resolution::Ask { .. } => {}
+                Resolution::AskUnbarred => {
+                    return self.act(&key, |q, now, out| {
+                        q.abandon(transfer.new, transfer.end.plus(STRAY));
+                        q.transfer_unresolved(now, &transfer, error, out);
+                    });
+                }
+                Resolution::Closed => return failed(),
+            }
+        }
+    }
+
+    /// Waits for the barrier, no longer than the lease lasts; `late` is called once the response timeout is over.
+    async fn resolve(&self, epoch: Epoch, started: Instant, end: Moment, late: impl FnOnce()) -> Resolution {
+        let barrier = self.connection.barrier(epoch);
+        tokio::pin!(barrier);
+        let mut was_late = false;
+        let mut barred = timeout_at(started + self.response_timeout, &mut barrier).await.ok();
+        if barred.is_none() {
+            was_late = true;
+            late();
+            let left = end.since(Moment::now());
+            barred = tokio::time::timeout(left, barrier).await.ok();
+        }
+        match barred {
+            // Without a link for a whole lease the hold has ended by itself.
+            Some(Barrier::Passed) | None => Resolution::Ask { late: was_late },
+            Some(Barrier::Impossible) => Resolution::AskUnbarred,
+            Some(Barrier::Closed) => Resolution::Closed,
+        }
+    }
+
+    /// Renews what is due, in calls of a hundred, side by side: one that fails holds up no other.
+    pub(crate) fn renew(self: Arc<Self>, due: Vec<Watched>) {
+        let mut due = due.into_iter().peekable();
+        while due.peek().is_some() {
+            let batch: Vec<Watched> = due.by_ref().take(RENEWAL_BATCH).collect();
+            self.runtime.spawn(self.clone().renew_batch(batch));
+        }
+    }
+
+    async fn renew_batch(self: Arc<Self>, batch: Vec<Watched>) {
+        let now = Moment::now();
+        let ask = |hold: Watched| {
+            let due = hold.key.touch(|q| q.renewal_due(now, hold.owner))?;
+            Some((hold, due))
+        };
+        let batch: Vec<(Watched, RenewalDue)> = batch.into_iter().filter_map(ask).collect();
+        let Some((first, _)) = batch.first() else { return };
+        let first = first.key.names.key.clone();
+        let call = lock::renew(batch.iter().map(|(hold, due)| (&*hold.key.names.key, hold.owner, due.ttl)));
+        let sent = Moment::now();
+        let counts = match self.connection.run(&call, || true).await {
+            Ok(reply) => lock::read_renewed(&first, &reply, batch.len()),
+            Err(RunError::Closed) => return,
+            Err(e) => Err(Error::redis(Action::Renew, &first, e.into_source().unwrap_or_else(closed))),
+        };
+        match counts {
+            Ok(counts) => {
+                for ((hold, due), found) in batch.into_iter().zip(counts) {
+                    self.act(&hold.key, |q, now, out| q.renewed(now, hold.owner, due, sent, found, out));
+                    self.watch_again(hold, |hold| self.watchdog.again(sent, hold));
+                }
+            }
+            Err(error) => {
+                self.report(&error);
+                for (hold, _) in batch {
+                    self.watch_again(hold, |hold| self.watchdog.retry(Moment::now(), hold));
+                }
+            }
+        }
+    }
+
+    fn watch_again(&self, hold: Watched, set: impl FnOnce(Watched) -> crate::watchdog::wheel::Token) {
+        let (key, owner) = (hold.key.clone(), hold.owner);
+        if !key.look(|q| q.is_renewed(owner)) {
+            return;
+        }
+        let token = set(hold);
+        if let Some(surplus) = key.touch(|q| q.watched(owner, token)) {
+            self.watchdog.cancel(surplus);
+        }
+    }
+}
+
+/// Tells the first of several failures.
+struct Teller<F> {
+    tell: Option<F>,
+}
+
+impl<F: FnOnce(Error)> Teller<F> {
+    fn new(tell: F) -> Self {
+        Self { tell: Some(tell) }
+    }
+
+    fn once(&mut self, error: impl FnOnce() -> Error) {
+        if let Some(tell) = self.tell.take() {
+            tell(error());
+        }
+    }
+}
+
+pub(crate) fn foreign(name: &str) -> Error {
+    Error::ForeignData { key: name.to_owned(), found: "a hash with fields of another kind".to_owned() }
+}
+
+pub(crate) fn untold_error(channel: &str) -> Error {
+    let source = redis::make_extension_error("NOPERM".to_owned(), Some("the server refused to publish".to_owned()));
+    Error::Redis { doing: Action::Publish, key: channel.to_owned(), fault: Fault::NoPermission, source }
+}
+
+fn closed() -> RedisError {
+    std::io::Error::new(std::io::ErrorKind::NotConnected, "the client was shut down").into()
+}

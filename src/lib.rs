@@ -1,0 +1,30 @@
+//! Redisson's locks for Rust, on the same Redis keys.
+#![cfg_attr(docsrs, feature(doc_cfg))]
+
+mod acquire;
+mod client;
+mod clock;
+mod config;
+mod connection;
+mod dispatch;
+mod error;
+mod hold;
+mod keys;
+mod lease;
+mod locks;
+mod owner;
+mod queue;
+mod scripts;
+mod table;
+mod validity;
+mod wakeups;
+mod watchdog;
+
+pub use acquire::{Acquire, TryAcquire};
+pub use client::{Client, ClientBuilder, Stats};
+pub use error::{Action, Error, Fault, LeaseLost, Misuse, Result};
+pub use hold::Guard;
+pub use lease::Lease;
+pub use locks::{OwnedLock, RLock, RemainingTtl};
+pub use owner::OwnerId;
+pub use uuid::Uuid;

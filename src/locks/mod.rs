@@ -1,0 +1,5 @@
+//! The kinds of locks.
+
+mod lock;
+
+pub use lock::{OwnedLock, RLock, RemainingTtl};

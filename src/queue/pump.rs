@@ -1,0 +1,236 @@
+//! What to do next: called after every event.
+
+use super::{
+    Attempt, Busy, Channel, Command, DEGRADED_POLL, EXPIRY_SLACK, Known, LINGER, POLL, Queue, Release, Transfer,
+    WaiterId, WaiterState, offer_bound,
+};
+use crate::{clock::Moment, owner::OwnerId};
+
+impl Queue {
+    /// Emits every command that is due.
+    pub(super) fn pump(&mut self, now: Moment, out: &mut Vec<Command>) {
+        self.reconcile(now, out);
+        self.ask_directly(now, out);
+        self.ask_for_the_head(now, out);
+        self.listen_or_not(now, out);
+        self.owners.retain_mut(|owner| {
+            if owner.live.is_empty() {
+                out.extend(owner.renewal.take().map(Command::CancelRenewal));
+            }
+            !owner.is_done()
+        });
+        if self.owners.is_empty() && self.line.is_empty() && self.direct.is_empty() {
+            self.known = Known::Nothing;
+        }
+    }
+
+    /// When [`tick`](Self::tick) has something to do.
+    pub(crate) fn next_deadline(&mut self, now: Moment) -> Option<Moment> {
+        let untaken = self.owners.iter().flat_map(|o| &o.live).filter(|h| !h.taken).count();
+        let offered = |w: &super::Waiter| match &w.state {
+            WaiterState::Offered { since, .. } => Some(since.plus(offer_bound(w.term))),
+            _ => None,
+        };
+        // As many offers as untaken holds: a long line behind the last of them is not looked at.
+        let offers = self.waiters().filter_map(offered).take(untaken);
+        let ends = self.owners.iter().flat_map(|o| o.live.iter().map(|h| h.end));
+        let abandoned = self.abandoned.iter().map(|(_, until)| *until);
+        let mut next = offers.chain(ends).chain(abandoned).chain(self.linger_until).min();
+        if self.head().is_some() && !self.is_taking_turns() {
+            let look = match self.sharing.standing_back(now) {
+                Some(until) => until,
+                None => self.look_again_at(),
+            };
+            next = Some(next.map_or(look, |n| n.min(look)));
+        }
+        next
+    }
+
+    /// Brings every owner's count to its live holds: by a transfer to the head where that may be, else by a release.
+    fn reconcile(&mut self, now: Moment, out: &mut Vec<Command>) {
+        for index in 0..self.owners.len() {
+            let owner = &self.owners[index];
+            if owner.busy != Busy::No {
+                continue;
+            }
+            let (id, live) = (owner.id, owner.live.len() as u64);
+            if owner.count < live {
+                // Redis counts less than we hold: the oldest are gone.
+                let gone = owner.oldest(usize::try_from(live - owner.count).unwrap_or(usize::MAX));
+                self.lose_some(id, |hold| gone.contains(&hold), out);
+            }
+            let owner = &mut self.owners[index];
+            if owner.count <= owner.live.len() as u64 {
+                if !owner.leaving.is_empty() {
+                    owner.cover_leaving();
+                    let lost = self.lost_error(id);
+                    self.settle_covered(id, |_| Err(lost.clone()), out);
+                }
+                continue;
+            }
+            match self.successor(now, id) {
+                Some(waiter) => self.start_transfer(now, id, waiter, out),
+                None => self.start_release(now, id, out),
+            }
+        }
+    }
+
+    /// Who the lock may be handed to when this owner leaves it.
+    fn successor(&self, now: Moment, id: OwnerId) -> Option<WaiterId> {
+        let owner = self.owner(id)?;
+        let last = owner.live.is_empty() && owner.count == 1 && owner.transferable;
+        if !last || !self.settings.handoff || self.closed || self.turn.is_some() || !self.sharing.may_transfer(now) {
+            return None;
+        }
+        let head = self.line.iter().find(|w| matches!(w.state, WaiterState::Waiting) && !w.stalled)?;
+        let idle = head.owner != id && self.owner(head.owner).is_none_or(|o| o.busy == Busy::No && o.count == 0);
+        idle.then_some(head.id)
+    }
+
+    fn start_transfer(&mut self, now: Moment, old: OwnerId, id: WaiterId, out: &mut Vec<Command>) {
+        let Some(waiter) = self.waiter(id) else { return };
+        waiter.state = WaiterState::InFlight;
+        let (new, term) = (waiter.owner, waiter.term);
+        self.turn = Some(id);
+        self.dirty = false;
+        self.owner_mut(new).busy = Busy::Yes;
+        let owner = self.owner_mut(old);
+        owner.busy = Busy::Yes;
+        owner.cover_leaving();
+        let end = owner.leaving_end(now).max(now.plus(term.length));
+        out.extend(owner.renewal.take().map(Command::CancelRenewal));
+        out.push(Command::Transfer(Transfer { old, new, waiter: id, term, end }));
+    }
+
+    fn start_release(&mut self, now: Moment, id: OwnerId, out: &mut Vec<Command>) {
+        let listening = self.channel == Channel::Live;
+        let owner = self.owner_mut(id);
+        owner.busy = Busy::Yes;
+        owner.cover_leaving();
+        let target = owner.live.len() as u64;
+        let ttl = owner.latest_end().map_or_else(Default::default, |end| end.since(now));
+        let end = owner.leaving_end(now);
+        if target == 0 {
+            out.extend(owner.renewal.take().map(Command::CancelRenewal));
+            self.sharing.freeing(listening);
+        }
+        out.push(Command::Release(Release { owner: id, target, ttl, end }));
+    }
+
+    /// Those who do not stand in line ask as soon as nothing of their owner is in flight.
+    fn ask_directly(&mut self, now: Moment, out: &mut Vec<Command>) {
+        for index in 0..self.direct.len() {
+            let waiter = &self.direct[index];
+            if !matches!(waiter.state, WaiterState::Waiting) || waiter.stalled {
+                continue;
+            }
+            let id = waiter.id;
+            if self.owner(waiter.owner).is_none_or(|o| o.busy == Busy::No) {
+                self.start_attempt(now, id, out);
+            }
+        }
+    }
+
+    fn ask_for_the_head(&mut self, now: Moment, out: &mut Vec<Command>) {
+        if self.is_taking_turns() {
+            return;
+        }
+        let Some(id) = self.head() else { return };
+        if self.should_ask(now) {
+            self.turn = Some(id);
+            self.start_attempt(now, id, out);
+        }
+    }
+
+    fn start_attempt(&mut self, now: Moment, id: WaiterId, out: &mut Vec<Command>) {
+        let holds = |owner: OwnerId| self.owner(owner).is_some_and(|o| !o.live.is_empty());
+        let abandoned = self.abandoned.iter().map(|(gone, _)| *gone).filter(|&gone| !holds(gone)).collect();
+        let Some(waiter) = self.waiter(id) else { return };
+        waiter.state = WaiterState::InFlight;
+        let (owner, term) = (waiter.owner, waiter.term);
+        self.dirty = false;
+        let state = self.owner_mut(owner);
+        state.busy = Busy::Yes;
+        let target = state.live.len() as u64 + 1;
+        let ttl = state.latest_end().map_or(term.length, |end| end.since(now).max(term.length));
+        out.push(Command::Attempt(Attempt { waiter: id, owner, target, term, ttl, abandoned }));
+    }
+
+    /// First in line, if it can be served.
+    fn head(&self) -> Option<WaiterId> {
+        let ready = |w: &&super::Waiter| {
+            matches!(w.state, WaiterState::Waiting)
+                && !w.stalled
+                && self.owner(w.owner).is_none_or(|o| o.busy == Busy::No)
+        };
+        self.line.iter().find(ready).map(|w| w.id)
+    }
+
+    /// An attempt or a hand-over is in flight, or the lock is just being given up here.
+    fn is_taking_turns(&self) -> bool {
+        self.turn.is_some() || self.owners.iter().any(|o| o.busy != Busy::No && o.live.is_empty() && o.count > 0)
+    }
+
+    pub(super) fn is_held_here(&self) -> bool {
+        self.owners.iter().any(|o| !o.live.is_empty())
+    }
+
+    /// Never sleep on a channel that is not live, nor on a dirty one without asking once more.
+    fn should_ask(&mut self, now: Moment) -> bool {
+        if self.sharing.standing_back(now).is_some() {
+            return false;
+        }
+        let unasked = self.known == Known::Nothing && !self.is_held_here();
+        match self.channel {
+            _ if self.look_again_at() <= now => true,
+            Channel::Off | Channel::Pending => unasked,
+            Channel::Live => unasked || self.dirty,
+        }
+    }
+
+    /// When the head has to look whether or not it hears anything.
+    fn look_again_at(&self) -> Moment {
+        let held_here = self.owners.iter().filter_map(super::holds::Owner::latest_end).max();
+        let (asked, expiry) = match self.known {
+            Known::Busy { since, until } => (Some(since), until),
+            Known::Nothing => (None, None),
+        };
+        let by_expiry = match (held_here, expiry, asked) {
+            (Some(end), _, _) => end.plus(EXPIRY_SLACK),
+            (None, Some(end), _) => end.plus(EXPIRY_SLACK),
+            (None, None, Some(since)) => since.plus(POLL),
+            (None, None, None) => return Moment::from_nanos(0),
+        };
+        match (self.channel, asked) {
+            (Channel::Pending, Some(since)) => by_expiry.min(since.plus(DEGRADED_POLL)),
+            _ => by_expiry,
+        }
+    }
+
+    fn listen_or_not(&mut self, now: Moment, out: &mut Vec<Command>) {
+        let waiting = self.line.iter().any(|w| matches!(w.state, WaiterState::Waiting));
+        let in_line = waiting || self.line.iter().any(|w| matches!(w.state, WaiterState::InFlight));
+        match self.channel {
+            // The first question of a newcomer goes out without listening: the lock may be free.
+            Channel::Off if waiting && !(self.turn.is_some() && self.line.len() == 1) => {
+                self.channel = Channel::Pending;
+                self.linger_until = None;
+                out.push(Command::Listen);
+            }
+            Channel::Off => {}
+            _ if in_line => self.linger_until = None,
+            _ => {
+                let until = if self.is_held_here() && !self.closed {
+                    *self.linger_until.get_or_insert(now.plus(LINGER))
+                } else {
+                    now
+                };
+                if until <= now {
+                    self.channel = Channel::Off;
+                    self.linger_until = None;
+                    out.push(Command::Unlisten);
+                }
+            }
+        }
+    }
+}

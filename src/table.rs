@@ -1,0 +1,347 @@
+//! The client's table of keys: gives events to a key's queue and carries out the commands that come out.
+//!
+//! A key is here while it has a waiter, a hold, a command in flight or a subscription, and no longer.
+
+use std::{
+    collections::HashMap,
+    sync::{
+        Arc, Weak,
+        atomic::{AtomicBool, Ordering},
+    },
+};
+
+use parking_lot::Mutex;
+use tokio::runtime::Handle;
+
+use crate::{
+    clock::Moment,
+    config::{Config, ErrorHook, Target},
+    connection::Connection,
+    error::Error,
+    lease::Term,
+    owner::{OwnerId, Owners},
+    queue::{Command, Queue, Settings, WaiterId},
+    wakeups::{Listener, Wakeups},
+    watchdog::{Watchdog, alarm::Alarm, wheel::Token},
+};
+
+const SHARDS: usize = 32;
+/// Resolution and turn of the queues' timer.
+const TICK: std::time::Duration = std::time::Duration::from_millis(1);
+const TURN: usize = 4096;
+
+/// A lock's names on the wire.
+#[derive(Debug)]
+pub(crate) struct Names {
+    pub(crate) key: Arc<str>,
+    pub(crate) channel: Arc<str>,
+}
+
+/// A key in use.
+pub(crate) struct Key {
+    pub(crate) names: Arc<Names>,
+    state: Mutex<KeyState>,
+}
+
+struct KeyState {
+    queue: Queue,
+    timer: Option<(Moment, Token)>,
+    /// Taken out of the table: whoever still has it looks again.
+    removed: bool,
+}
+
+/// A hold on the watchdog.
+pub(crate) struct Watched {
+    pub(crate) key: Arc<Key>,
+    pub(crate) owner: OwnerId,
+}
+
+/// What all handles of a client share.
+pub(crate) struct Shared {
+    pub(crate) connection: Connection,
+    pub(crate) wakeups: Arc<Wakeups>,
+    pub(crate) watchdog: Watchdog<Watched>,
+    pub(crate) owners: Owners,
+    pub(crate) runtime: Handle,
+    pub(crate) watchdog_timeout: std::time::Duration,
+    pub(crate) response_timeout: std::time::Duration,
+    handoff: bool,
+    hook: Option<ErrorHook>,
+    timers: Arc<Alarm<Weak<Key>>>,
+    shards: [Mutex<HashMap<Arc<str>, Arc<Key>>>; SHARDS],
+    hasher: std::hash::RandomState,
+    closed: AtomicBool,
+    me: Weak<Self>,
+}
+
+impl Shared {
+    pub(crate) fn new(config: &Config, target: Target, runtime: Handle) -> Arc<Self> {
+        Arc::new_cyclic(|me: &Weak<Self>| {
+            let (on_time, on_renewal) = (me.clone(), me.clone());
+            let fire = move |due: Vec<Weak<Key>>| {
+                if let Some(shared) = on_time.upgrade() {
+                    due.into_iter().filter_map(|key| key.upgrade()).for_each(|key| shared.timer_fired(&key));
+                }
+            };
+            let renew = move |due: Vec<Watched>| {
+                if let Some(shared) = on_renewal.upgrade() {
+                    shared.renew(due);
+                }
+            };
+            Self {
+                connection: Connection::new(target.clone(), runtime.clone(), None, None),
+                wakeups: Wakeups::new(target, runtime.clone()),
+                watchdog: Watchdog::new(config.watchdog_timeout, &runtime, renew),
+                owners: Owners::new(config.client_id.unwrap_or_else(uuid::Uuid::new_v4)),
+                watchdog_timeout: config.watchdog_timeout,
+                response_timeout: config.response_timeout,
+                handoff: config.local_handoff,
+                hook: config.on_background_error.clone(),
+                timers: Alarm::new(TICK, TURN, &runtime, fire),
+                runtime,
+                shards: std::array::from_fn(|_| Mutex::default()),
+                hasher: std::hash::RandomState::new(),
+                closed: AtomicBool::new(false),
+                me: me.clone(),
+            }
+        })
+    }
+
+    /// A failure of background work: nobody waits for it, so it is told here.
+    pub(crate) fn report(&self, error: &Error) {
+        tracing::warn!(%error, "background work failed");
+        if let Some(hook) = &self.hook {
+            hook(error);
+        }
+    }
+
+    /// Brings a new waiter to its key.
+    pub(crate) fn join(
+        &self,
+        names: &Arc<Names>,
+        owner: OwnerId,
+        term: Term,
+        immediate: bool,
+    ) -> Result<(Arc<Key>, WaiterId), Error> {
+        loop {
+            if self.closed.load(Ordering::Acquire) {
+                return Err(Error::Closed);
+            }
+            let key = self.key(names);
+            if let Some(id) = self.act_unless_removed(&key, |q, now, out| q.join(now, owner, term, immediate, out)) {
+                return Ok((key, id));
+            }
+        }
+    }
+
+    /// The key if it is in use.
+    pub(crate) fn find(&self, name: &str) -> Option<Arc<Key>> {
+        self.shard(name).lock().get(name).cloned()
+    }
+
+    /// Gives an event to a key's queue and carries out what comes of it.
+    pub(crate) fn act<R>(&self, key: &Arc<Key>, event: impl FnOnce(&mut Queue, Moment, &mut Vec<Command>) -> R) -> R {
+        let state = key.state.lock();
+        self.act_locked(key, state, event)
+    }
+
+    pub(crate) fn is_closed(&self) -> bool {
+        self.closed.load(Ordering::Acquire)
+    }
+
+    /// No new work; every key's waiters end and its holds are lost.
+    pub(crate) fn close_keys(&self) {
+        self.closed.store(true, Ordering::Release);
+        for key in self.keys() {
+            self.act(&key, |q, now, out| q.close(now, out));
+        }
+    }
+
+    pub(crate) fn keys(&self) -> Vec<Arc<Key>> {
+        self.shards.iter().flat_map(|shard| shard.lock().values().cloned().collect::<Vec<_>>()).collect()
+    }
+
+    // ---- parts
+
+    fn shard(&self, name: &str) -> &Mutex<HashMap<Arc<str>, Arc<Key>>> {
+        use std::hash::BuildHasher;
+        &self.shards[(self.hasher.hash_one(name) % SHARDS as u64) as usize]
+    }
+
+    fn key(&self, names: &Arc<Names>) -> Arc<Key> {
+        let mut shard = self.shard(&names.key).lock();
+        if let Some(key) = shard.get(&names.key) {
+            return key.clone();
+        }
+        let settings =
+            Settings { name: names.key.clone(), handoff: self.handoff, watchdog_timeout: self.watchdog_timeout };
+        let state = KeyState { queue: Queue::new(settings), timer: None, removed: false };
+        let key = Arc::new(Key { names: names.clone(), state: Mutex::new(state) });
+        shard.insert(names.key.clone(), key.clone());
+        key
+    }
+
+    fn act_unless_removed<R>(
+        &self,
+        key: &Arc<Key>,
+        event: impl FnOnce(&mut Queue, Moment, &mut Vec<Command>) -> R,
+    ) -> Option<R> {
+        let state = key.state.lock();
+        if state.removed {
+            return None;
+        }
+        Some(self.act_locked(key, state, event))
+    }
+
+    fn act_locked<R>(
+        &self,
+        key: &Arc<Key>,
+        mut state: parking_lot::MutexGuard<'_, KeyState>,
+        event: impl FnOnce(&mut Queue, Moment, &mut Vec<Command>) -> R,
+    ) -> R {
+        let now = Moment::now();
+        let mut commands = Vec::new();
+        let result = event(&mut state.queue, now, &mut commands);
+        commands.retain(|command| match command {
+            Command::WatchRenewal(owner) => {
+                let token = self.watchdog.watch(now, Watched { key: key.clone(), owner: *owner });
+                if let Some(surplus) = state.queue.watched(*owner, token) {
+                    self.watchdog.cancel(surplus);
+                }
+                false
+            }
+            Command::CancelRenewal(token) => {
+                self.watchdog.cancel(*token);
+                false
+            }
+            // Under the lock, so that the two stay in order; neither calls back.
+            Command::Listen => {
+                let listener = KeyListener { shared: self.me.clone(), key: key.clone() };
+                self.wakeups.listen(&key.names.channel, key.id(), Arc::new(listener));
+                false
+            }
+            Command::Unlisten => {
+                self.wakeups.unlisten(&key.names.channel, key.id());
+                false
+            }
+            _ => true,
+        });
+        self.set_timer(key, &mut state, now);
+        if state.queue.is_idle() && !state.removed {
+            state.removed = true;
+            self.remove(key);
+        }
+        drop(state);
+        for command in commands {
+            self.carry_out(key, command);
+        }
+        result
+    }
+
+    fn remove(&self, key: &Arc<Key>) {
+        let mut shard = self.shard(&key.names.key).lock();
+        if shard.get(&key.names.key).is_some_and(|found| Arc::ptr_eq(found, key)) {
+            shard.remove(&key.names.key);
+            if shard.is_empty() && shard.capacity() > 1024 {
+                shard.shrink_to_fit();
+            }
+        }
+    }
+
+    /// One timer a key; it may fire early, then it is set again.
+    fn set_timer(&self, key: &Arc<Key>, state: &mut KeyState, now: Moment) {
+        match (state.queue.next_deadline(now), state.timer) {
+            (None, None) => {}
+            (None, Some((_, token))) => {
+                self.timers.cancel(token);
+                state.timer = None;
+            }
+            (Some(at), Some((set, _))) if set <= at => {}
+            (Some(at), old) => {
+                if let Some((_, token)) = old {
+                    self.timers.cancel(token);
+                }
+                state.timer = Some((at, self.timers.set(at, Arc::downgrade(key))));
+            }
+        }
+    }
+
+    fn timer_fired(&self, key: &Arc<Key>) {
+        let mut state = key.state.lock();
+        state.timer = None;
+        if !state.removed {
+            self.act_locked(key, state, |q, now, out| q.tick(now, out));
+        }
+    }
+
+    fn carry_out(&self, key: &Arc<Key>, command: Command) {
+        let Some(me) = self.me.upgrade() else { return };
+        let key = key.clone();
+        match command {
+            Command::Attempt(attempt) => drop(self.runtime.spawn(async move { me.attempt(key, attempt).await })),
+            Command::Release(release) => drop(self.runtime.spawn(async move { me.release(key, release).await })),
+            Command::Transfer(transfer) => drop(self.runtime.spawn(async move { me.transfer(key, transfer).await })),
+            Command::Settle(reply, outcome) => {
+                if let Err(Err(error)) = reply.send(outcome) {
+                    self.report(&error);
+                }
+            }
+            Command::Wake(waker) => waker.wake(),
+            Command::CancelRenewal(_) | Command::Listen | Command::Unlisten | Command::WatchRenewal(_) => {}
+        }
+    }
+}
+
+impl Drop for Shared {
+    fn drop(&mut self) {
+        self.connection.close();
+        self.wakeups.close();
+    }
+}
+
+impl Key {
+    fn id(self: &Arc<Self>) -> usize {
+        Arc::as_ptr(self).addr()
+    }
+
+    /// Looks at the queue without an event.
+    pub(crate) fn look<R>(&self, look: impl FnOnce(&Queue) -> R) -> R {
+        look(&self.state.lock().queue)
+    }
+
+    /// For events that lead to no command.
+    pub(crate) fn touch<R>(&self, event: impl FnOnce(&mut Queue) -> R) -> R {
+        event(&mut self.state.lock().queue)
+    }
+}
+
+struct KeyListener {
+    shared: Weak<Shared>,
+    key: Arc<Key>,
+}
+
+impl KeyListener {
+    fn act(&self, event: impl FnOnce(&mut Queue, Moment, &mut Vec<Command>)) {
+        if let Some(shared) = self.shared.upgrade() {
+            shared.act(&self.key, event);
+        }
+    }
+}
+
+impl Listener for KeyListener {
+    fn live(&self) {
+        self.act(|q, now, out| q.channel_live(now, out));
+    }
+
+    fn lost(&self) {
+        self.act(|q, now, out| q.channel_lost(now, out));
+    }
+
+    fn message(&self) {
+        self.act(|q, now, out| q.message(now, out));
+    }
+
+    fn refused(&self, error: &Error) {
+        self.act(|q, now, out| q.channel_refused(now, error, out));
+    }
+}

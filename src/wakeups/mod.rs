@@ -1,0 +1,220 @@
+//! Who is told when a channel speaks. It knows nothing of locks: a message is a message, its payload is not read.
+
+pub(crate) mod channel;
+
+use std::{
+    collections::HashMap,
+    sync::{
+        Arc, Weak,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Duration,
+};
+
+use parking_lot::Mutex;
+use redis::{PushInfo, PushKind, Value, cmd};
+use tokio::{runtime::Handle, time::sleep};
+
+use crate::{
+    config::Target,
+    connection::{Connection, RunError},
+    error::{Action, Error},
+};
+use channel::{Channel, Send, Step};
+
+/// A silent subscriber is asked whether it lives after this time.
+const PING_PERIOD: Duration = Duration::from_secs(10);
+
+/// Told of what happens to a channel. Calls come from the connection's task and must be quick.
+pub(crate) trait Listener: std::marker::Send + Sync {
+    /// From now on messages are heard.
+    fn live(&self);
+    /// Messages may have been missed, and are until it is live again.
+    fn lost(&self);
+    /// Something was published.
+    fn message(&self);
+    /// The server does not allow the subscription.
+    fn refused(&self, error: &Error);
+}
+
+/// Tells the listeners of a channel apart.
+pub(crate) type ListenerId = usize;
+
+/// The subscriptions of a client, on one connection that is opened when the first is wanted.
+pub(crate) struct Wakeups {
+    connection: Connection,
+    runtime: Handle,
+    state: Mutex<Channels>,
+    pinging: AtomicBool,
+    me: Weak<Self>,
+}
+
+#[derive(Default)]
+struct Channels {
+    up: bool,
+    by_name: HashMap<Arc<str>, Entry>,
+}
+
+struct Entry {
+    channel: Channel,
+    listeners: Vec<(ListenerId, Arc<dyn Listener>)>,
+}
+
+impl Entry {
+    fn listeners(&self) -> Vec<Arc<dyn Listener>> {
+        self.listeners.iter().map(|(_, listener)| listener.clone()).collect()
+    }
+}
+
+impl Wakeups {
+    pub(crate) fn new(target: Target, runtime: Handle) -> Arc<Self> {
+        Arc::new_cyclic(|me: &Weak<Self>| {
+            let (on_push, on_change) = (me.clone(), me.clone());
+            let connection = Connection::new(
+                target,
+                runtime.clone(),
+                Some(Arc::new(move |info| {
+                    if let Some(me) = on_push.upgrade() {
+                        me.pushed(&info);
+                    }
+                })),
+                Some(Arc::new(move |up| {
+                    if let Some(me) = on_change.upgrade() {
+                        me.link_changed(up);
+                    }
+                })),
+            );
+            Self { connection, runtime, state: Mutex::default(), pinging: AtomicBool::new(false), me: me.clone() }
+        })
+    }
+
+    /// Subscribes; the listener is told when that is confirmed, never from within this call.
+    pub(crate) fn listen(&self, name: &Arc<str>, id: ListenerId, listener: Arc<dyn Listener>) {
+        self.connection.start();
+        self.keep_pinging();
+        let mut state = self.state.lock();
+        let up = state.up;
+        let (step, serial) = match state.by_name.get_mut(name) {
+            Some(entry) => {
+                entry.listeners.push((id, listener.clone()));
+                let step = entry.channel.want(up);
+                (step, entry.channel.serial)
+            }
+            None => {
+                let (channel, step) = Channel::new(up);
+                let serial = channel.serial;
+                state.by_name.insert(name.clone(), Entry { channel, listeners: vec![(id, listener.clone())] });
+                (step, serial)
+            }
+        };
+        drop(state);
+        if step.live {
+            self.runtime.spawn(async move { listener.live() });
+        }
+        self.follow(name, Step { live: false, ..step }, serial, &[]);
+    }
+
+    /// Ends the listener's interest; the last one ends the subscription.
+    pub(crate) fn unlisten(&self, name: &Arc<str>, id: ListenerId) {
+        self.step(name, |entry| {
+            entry.listeners.retain(|(other, _)| *other != id);
+            if entry.listeners.is_empty() { entry.channel.unwant() } else { Step::default() }
+        });
+    }
+
+    /// Channels that are wanted or not yet left.
+    pub(crate) fn len(&self) -> usize {
+        self.state.lock().by_name.len()
+    }
+
+    pub(crate) fn close(&self) {
+        self.connection.close();
+    }
+
+    fn step(&self, name: &Arc<str>, event: impl FnOnce(&mut Entry) -> Step) {
+        let mut state = self.state.lock();
+        let Some(entry) = state.by_name.get_mut(name) else { return };
+        let step = event(entry);
+        let serial = entry.channel.serial;
+        let listeners = if step.live { entry.listeners() } else { Vec::new() };
+        if step.gone {
+            state.by_name.remove(name);
+            if state.by_name.is_empty() && state.by_name.capacity() > 1024 {
+                state.by_name.shrink_to_fit();
+            }
+        }
+        drop(state);
+        self.follow(name, step, serial, &listeners);
+    }
+
+    fn follow(&self, name: &Arc<str>, step: Step, serial: u64, now_live: &[Arc<dyn Listener>]) {
+        now_live.iter().for_each(|listener| listener.live());
+        let (Some(send), Some(me)) = (step.send, self.me.upgrade()) else { return };
+        let name = name.clone();
+        self.runtime.spawn(async move { me.send(&name, send, serial).await });
+    }
+
+    async fn send(&self, name: &Arc<str>, send: Send, serial: u64) {
+        let verb = match send {
+            Send::Subscribe => "SUBSCRIBE",
+            Send::Unsubscribe => "UNSUBSCRIBE",
+        };
+        match self.connection.command(cmd(verb).arg(&**name)).await {
+            Ok(_) => self.step(name, |entry| entry.channel.confirmed(serial)),
+            Err(RunError::Refused(source)) => {
+                let error = Error::redis(Action::Subscribe, name, source);
+                let listeners = self.listeners(name);
+                self.step(name, |entry| entry.channel.failed(serial));
+                listeners.iter().for_each(|listener| listener.refused(&error));
+            }
+            Err(_) => self.step(name, |entry| entry.channel.failed(serial)),
+        }
+    }
+
+    fn pushed(&self, info: &PushInfo) {
+        if !matches!(info.kind, PushKind::Message | PushKind::SMessage) {
+            return;
+        }
+        let Some(Value::BulkString(name)) = info.data.first() else { return };
+        let Ok(name) = std::str::from_utf8(name) else { return };
+        self.listeners(name).iter().for_each(|listener| listener.message());
+    }
+
+    fn listeners(&self, name: &str) -> Vec<Arc<dyn Listener>> {
+        self.state.lock().by_name.get(name).map(Entry::listeners).unwrap_or_default()
+    }
+
+    fn link_changed(&self, up: bool) {
+        let names: Vec<Arc<str>> = {
+            let mut state = self.state.lock();
+            state.up = up;
+            state.by_name.keys().cloned().collect()
+        };
+        for name in names {
+            if up {
+                self.step(&name, |entry| entry.channel.link_up());
+                continue;
+            }
+            let listeners = self.listeners(&name);
+            self.step(&name, |entry| entry.channel.link_down());
+            listeners.iter().for_each(|listener| listener.lost());
+        }
+    }
+
+    /// A link that does not answer is given up by the connection itself.
+    fn keep_pinging(&self) {
+        if self.pinging.swap(true, Ordering::AcqRel) {
+            return;
+        }
+        let me = self.me.clone();
+        self.runtime.spawn(async move {
+            loop {
+                sleep(PING_PERIOD).await;
+                let Some(me) = me.upgrade() else { return };
+                if me.connection.is_up() && matches!(me.connection.command(&cmd("PING")).await, Err(RunError::Closed)) {
+                    return;
+                }
+            }
+        });
+    }
+}
