@@ -1,0 +1,151 @@
+//! A private redis-server, on a free port and a Unix socket, killed when dropped.
+
+use std::{
+    net::TcpListener,
+    path::PathBuf,
+    process::{Child, Command, Stdio},
+    sync::atomic::{AtomicU32, Ordering},
+    time::{Duration, Instant},
+};
+
+use redis::{Cmd, Value, aio::MultiplexedConnection};
+use redlatch::{Client, ClientBuilder};
+
+pub struct Redis {
+    child: Child,
+    port: u16,
+    dir: PathBuf,
+}
+
+impl Redis {
+    pub fn start() -> Self {
+        Self::with(&[])
+    }
+
+    /// Further command-line options.
+    pub fn with(options: &[&str]) -> Self {
+        // Another process may take the port between the probe and the start: then the server ends at once.
+        for _ in 0..20 {
+            let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+            if let Some(server) = Self::try_start(port, options) {
+                return server;
+            }
+        }
+        panic!("redis-server does not start: is it installed?");
+    }
+
+    /// At a given port, for a server that comes back.
+    pub fn try_start(port: u16, options: &[&str]) -> Option<Self> {
+        static NEXT: AtomicU32 = AtomicU32::new(0);
+        let number = NEXT.fetch_add(1, Ordering::Relaxed);
+        let dir = std::env::temp_dir().join(format!("redlatch-{}-{number}-{port}", std::process::id()));
+        std::fs::create_dir_all(&dir).unwrap();
+        let binary = std::env::var("REDLATCH_REDIS_SERVER").unwrap_or_else(|_| "redis-server".to_owned());
+        let child = Command::new(binary)
+            .args(["--port", &port.to_string(), "--bind", "127.0.0.1", "--save", "", "--appendonly", "no"])
+            .args(["--dir", &dir.display().to_string(), "--unixsocket", &dir.join("s").display().to_string()])
+            .args(["--enable-debug-command", "yes"])
+            .args(options)
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn()
+            .expect("redis-server is installed");
+        let mut server = Self { child, port, dir };
+        let end = Instant::now() + Duration::from_secs(10);
+        while Instant::now() < end {
+            if server.child.try_wait().unwrap().is_some() {
+                return None;
+            }
+            let up = redis::Client::open(server.url()).unwrap().get_connection_with_timeout(Duration::from_millis(200));
+            if up.is_ok() || up.is_err_and(|e| e.to_string().contains("auth") || e.to_string().contains("NOAUTH")) {
+                return Some(server);
+            }
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        None
+    }
+
+    pub fn url(&self) -> String {
+        format!("redis://127.0.0.1:{}", self.port)
+    }
+
+    pub fn unix_url(&self) -> String {
+        format!("unix://{}", self.dir.join("s").display())
+    }
+
+    pub fn port(&self) -> u16 {
+        self.port
+    }
+
+    pub fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    pub async fn client(&self) -> Client {
+        self.builder().connect().await.unwrap()
+    }
+
+    pub fn builder(&self) -> ClientBuilder {
+        Client::builder().url(self.url())
+    }
+
+    /// A connection of the test's own.
+    pub async fn probe(&self) -> Probe {
+        let client = redis::Client::open(self.url()).unwrap();
+        Probe { con: client.get_multiplexed_async_connection().await.unwrap() }
+    }
+
+    pub fn signal(&self, name: &str) {
+        let status = Command::new("kill").args([&format!("-{name}"), &self.pid().to_string()]).status().unwrap();
+        assert!(status.success());
+    }
+}
+
+impl Drop for Redis {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+        let _ = std::fs::remove_dir_all(&self.dir);
+    }
+}
+
+/// Looks into Redis from outside.
+#[derive(Clone)]
+pub struct Probe {
+    con: MultiplexedConnection,
+}
+
+impl Probe {
+    pub async fn ask<T: redis::FromRedisValue>(&self, command: &[&str]) -> T {
+        let mut cmd = Cmd::new();
+        for part in command {
+            cmd.arg(*part);
+        }
+        cmd.query_async(&mut self.con.clone()).await.unwrap()
+    }
+
+    pub async fn run(&self, command: &[&str]) {
+        self.ask::<Value>(command).await;
+    }
+
+    pub async fn keys(&self) -> Vec<String> {
+        let mut keys: Vec<String> = self.ask(&["KEYS", "*"]).await;
+        keys.sort();
+        keys
+    }
+
+    pub async fn channels(&self) -> Vec<String> {
+        self.ask(&["PUBSUB", "CHANNELS"]).await
+    }
+
+    /// How often clients, not scripts, have called these commands.
+    pub async fn calls(&self, commands: &[&str]) -> u64 {
+        let stats: String = self.ask(&["INFO", "commandstats"]).await;
+        stats
+            .lines()
+            .filter_map(|line| line.strip_prefix("cmdstat_")?.split_once(':'))
+            .filter(|(name, _)| commands.contains(name))
+            .map(|(_, rest)| rest.strip_prefix("calls=").unwrap().split(',').next().unwrap().parse::<u64>().unwrap())
+            .sum()
+    }
+}
