@@ -54,8 +54,10 @@ pub(super) struct Owner {
     pub(super) id: OwnerId,
     pub(super) live: Vec<Hold>,
     pub(super) leaving: Vec<Leaving>,
-    /// The count in Redis, as the last reply or the worst case has it.
+    /// The highest count that Redis can have: what has to be brought down.
     pub(super) count: u64,
+    /// The lowest it must have: a hold is missing only below that. Differs from `count` after an unknown outcome.
+    pub(super) at_least: u64,
     pub(super) busy: Busy,
     pub(super) renewal: Option<Token>,
     /// May be handed to another owner; not after Redis refused that once.
@@ -79,11 +81,17 @@ impl Owner {
             live: Vec::new(),
             leaving: Vec::new(),
             count: 0,
+            at_least: 0,
             busy: Busy::No,
             renewal: None,
             transferable: true,
             unknown_end: None,
         }
+    }
+
+    /// A reply told the count.
+    pub(super) fn counts(&mut self, count: u64) {
+        (self.count, self.at_least) = (count, count);
     }
 
     /// The ids of the oldest holds that Redis may count.
@@ -161,7 +169,7 @@ impl Queue {
             self.lose_some(owner, |id| id <= before, out);
             let state = self.owner_mut(owner);
             if state.live.is_empty() && state.leaving.is_empty() {
-                state.count = 0;
+                state.counts(0);
             }
         }
         self.pump(now, out);
@@ -213,7 +221,7 @@ impl Queue {
         let Some(state) = self.owners.iter_mut().find(|o| o.id == owner) else { return };
         if found == 0 {
             if state.busy == Busy::No && state.live.iter().all(|h| h.id <= due.newest) {
-                state.count = 0;
+                state.counts(0);
             }
             self.lose_some(owner, |id| id <= due.newest, out);
             self.dirty = true;
@@ -358,7 +366,7 @@ impl Queue {
                 let by_itself = all && busy == Busy::No && state.live.iter().all(|h| !h.term.renewed);
                 self.lose_some(id, |hold| ended.contains(&hold), out);
                 if by_itself && let Some(state) = self.owners.iter_mut().find(|o| o.id == id) {
-                    state.count = 0;
+                    state.counts(0);
                 }
             }
             index += 1;

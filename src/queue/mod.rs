@@ -329,7 +329,7 @@ impl Queue {
             }
             AttemptReply::Busy { retry_in } => {
                 self.lose_all(attempt.owner, out);
-                self.owner_mut(attempt.owner).count = 0;
+                self.owner_mut(attempt.owner).counts(0);
                 self.known = Known::Busy { since: now, until: retry_in.map(|left| now.plus(left)) };
                 if !self.is_held_here() {
                     self.sharing.heard_foreign_holder();
@@ -392,7 +392,7 @@ impl Queue {
         self.sharing.listeners = listeners.map(|all| all.saturating_sub(own));
         let old = self.owner_mut(transfer.old);
         old.busy = Busy::No;
-        old.count = 0;
+        old.counts(0);
         let lost = (!granted).then(|| self.lost_error(transfer.old));
         self.settle_covered(transfer.old, |_| lost.clone().map_or(Ok(()), Err), out);
         if granted {
@@ -429,6 +429,7 @@ impl Queue {
             let state = self.owner_mut(owner);
             state.busy = Busy::No;
             state.count = state.count.max(1);
+            state.at_least = 0;
             state.transferable = false;
             state.unknown_end = Some(transfer.end);
         }
@@ -453,8 +454,8 @@ impl Queue {
         owner.busy = Busy::No;
         owner.unknown_end = None;
         // A repeated release finds its own target when the first sending of it ran.
-        let missing = if repeated && found == release.target { 0 } else { owner.count.saturating_sub(found) };
-        owner.count = found.min(release.target);
+        let missing = if repeated && found == release.target { 0 } else { owner.at_least.saturating_sub(found) };
+        owner.counts(found.min(release.target));
         let gone = owner.oldest(usize::try_from(missing).unwrap_or(usize::MAX));
         let lost = LeaseLost::<()>::new(&name, release.owner, None);
         self.lose_some(release.owner, |id| gone.contains(&id), out);
@@ -495,7 +496,7 @@ impl Queue {
         let owner = self.owner_mut(release.owner);
         owner.busy = Busy::No;
         owner.unknown_end = None;
-        owner.count = owner.live.len() as u64;
+        owner.counts(owner.live.len() as u64);
         self.settle_covered(release.owner, |_| Err(lost.clone()), out);
         self.known = Known::Nothing;
         self.pump(now, out);
@@ -672,7 +673,7 @@ impl Queue {
         let end = sent.plus(term.length);
         let deadline = end.minus(margin(term.length));
         let state = self.owner_mut(owner);
-        state.count = if found == 0 { 1 } else { target };
+        state.counts(if found == 0 { 1 } else { target });
         state.unknown_end = Some(end);
         let missing = usize::try_from((state.live.len() as u64).saturating_sub(found)).unwrap_or(usize::MAX);
         let gone = state.oldest(missing);
