@@ -475,10 +475,16 @@ impl Queue {
         if freed {
             self.known = Known::Nothing;
             let published = found > 0 || repeated;
-            if !published && self.sharing.unexpect_own_message() {
+            if repeated {
+                // Whether it published, and whether that was heard, is unknown.
+                self.sharing.forget_own_messages();
+                self.dirty = true;
+            } else if !published && self.sharing.unexpect_own_message() {
                 self.dirty = true;
             }
-            self.sharing.freed(now, !self.line.is_empty());
+            if published {
+                self.sharing.freed(now, !self.line.is_empty());
+            }
         }
         self.pump(now, out);
     }

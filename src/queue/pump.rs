@@ -39,6 +39,7 @@ impl Queue {
         if self.head().is_some() && !self.is_taking_turns() {
             let look = match self.sharing.standing_back(now) {
                 Some(until) => until,
+                None if self.should_ask(now) => now,
                 None => self.look_again_at(),
             };
             next = Some(next.map_or(look, |n| n.min(look)));

@@ -114,7 +114,7 @@ mod tests {
     #[tokio::test]
     async fn values_come_back_in_their_order_and_cancelled_ones_do_not() {
         let (tell, mut told) = tokio::sync::mpsc::unbounded_channel();
-        let fire = move |due: Vec<u32>| due.into_iter().for_each(|v| drop(tell.send(v)));
+        let fire = move |due: Vec<u32>| due.into_iter().for_each(|v| tell.send(v).expect("heard"));
         let alarm = Alarm::new(Duration::from_millis(1), 64, &Handle::current(), fire);
         let now = Moment::now();
         alarm.set(now.plus(Duration::from_millis(200)), 3);

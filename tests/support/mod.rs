@@ -4,9 +4,13 @@
 pub mod proxy;
 pub mod redis;
 
-use std::{future::Future, time::Duration};
+use std::{
+    future::Future,
+    sync::{Arc, Mutex},
+    time::Duration,
+};
 
-use redlatch::{Client, Stats};
+use redlatch::{Client, ClientBuilder, Error, Stats};
 use tokio::time::{Instant, sleep, timeout};
 
 /// Awaits `work`, which must end within `limit`.
@@ -33,6 +37,25 @@ pub async fn forgotten(client: &Client) {
     while client.stats() != empty {
         assert!(Instant::now() < end, "left behind: {:?}", client.stats());
         sleep(Duration::from_millis(2)).await;
+    }
+}
+
+/// What the client reports from the background.
+#[derive(Clone, Default)]
+pub struct Reports(Arc<Mutex<Vec<Error>>>);
+
+impl Reports {
+    pub fn of(&self, builder: ClientBuilder) -> ClientBuilder {
+        let reports = self.0.clone();
+        builder.on_background_error(move |error| reports.lock().unwrap().push(error.clone()))
+    }
+
+    pub fn all(&self) -> Vec<Error> {
+        self.0.lock().unwrap().clone()
+    }
+
+    pub fn any(&self, which: impl Fn(&Error) -> bool) -> bool {
+        self.0.lock().unwrap().iter().any(which)
     }
 }
 

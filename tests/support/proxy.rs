@@ -22,6 +22,12 @@ pub struct Switches {
     drop_replies: AtomicBool,
     /// Commands are held back until released; in order.
     hold_commands: AtomicBool,
+    /// Replies are held back until released; in order.
+    hold_replies: AtomicBool,
+    /// Nothing passes in either direction, on no connection, new or old; nothing is closed.
+    silent: AtomicBool,
+    /// How often something was held back on its way to the server.
+    held: AtomicU64,
     /// Connections accepted from now on are not affected by the switches.
     exempt_from: AtomicU64,
     release: Notify,
@@ -71,10 +77,33 @@ impl Proxy {
         self.switches.hold_commands.store(true, Ordering::SeqCst);
     }
 
+    /// From now on replies on the present connections are held back.
+    pub fn hold_replies(&self) {
+        self.exempt_new_connections();
+        self.switches.hold_replies.store(true, Ordering::SeqCst);
+    }
+
+    /// The network is gone: nothing passes any more, and nobody is told.
+    pub fn fall_silent(&self) {
+        self.switches.silent.store(true, Ordering::SeqCst);
+    }
+
+    /// How often something was held back on its way to the server.
+    pub fn held(&self) -> u64 {
+        self.switches.held.load(Ordering::SeqCst)
+    }
+
+    /// Connections accepted so far.
+    pub fn accepted(&self) -> u64 {
+        self.switches.accepted.load(Ordering::SeqCst)
+    }
+
     /// Sends on what was held back, even if its client has gone away.
     pub fn let_go(&self) {
         self.switches.hold_commands.store(false, Ordering::SeqCst);
+        self.switches.hold_replies.store(false, Ordering::SeqCst);
         self.switches.drop_replies.store(false, Ordering::SeqCst);
+        self.switches.silent.store(false, Ordering::SeqCst);
         self.switches.release.notify_waiters();
     }
 
@@ -100,18 +129,18 @@ async fn serve(client: TcpStream, server: TcpStream, switches: Arc<Switches>, nu
     let (mut from_client, mut to_client) = client.into_split();
     let (mut from_server, mut to_server) = server.into_split();
     let affected = |s: &Switches| number < s.exempt_from.load(Ordering::SeqCst);
+    let holds_commands =
+        |s: &Switches| s.silent.load(Ordering::SeqCst) || s.hold_commands.load(Ordering::SeqCst) && affected(s);
+    let holds_replies =
+        |s: &Switches| s.silent.load(Ordering::SeqCst) || s.hold_replies.load(Ordering::SeqCst) && affected(s);
     let up = async {
         let mut buffer = vec![0; 65536];
         loop {
             let Ok(n) = from_client.read(&mut buffer).await else { break };
             // What was held back goes out even when the client has closed meanwhile: a network does the same.
-            while switches.hold_commands.load(Ordering::SeqCst) && affected(&switches) {
-                let released = switches.release.notified();
-                tokio::pin!(released);
-                released.as_mut().enable();
-                if switches.hold_commands.load(Ordering::SeqCst) {
-                    released.await;
-                }
+            if holds_commands(&switches) {
+                switches.held.fetch_add(1, Ordering::SeqCst);
+                until_released(&switches, holds_commands).await;
             }
             if n == 0 || to_server.write_all(&buffer[..n]).await.is_err() {
                 break;
@@ -122,6 +151,7 @@ async fn serve(client: TcpStream, server: TcpStream, switches: Arc<Switches>, nu
         let mut buffer = vec![0; 65536];
         loop {
             let Ok(n) = from_server.read(&mut buffer).await else { break };
+            until_released(&switches, holds_replies).await;
             if n == 0 {
                 break;
             }
@@ -138,5 +168,16 @@ async fn serve(client: TcpStream, server: TcpStream, switches: Arc<Switches>, nu
         () = up => {}
         () = down => {}
         () = switches.cut.notified() => {}
+    }
+}
+
+async fn until_released(switches: &Switches, held: impl Fn(&Switches) -> bool) {
+    while held(switches) {
+        let released = switches.release.notified();
+        tokio::pin!(released);
+        released.as_mut().enable();
+        if held(switches) {
+            released.await;
+        }
     }
 }

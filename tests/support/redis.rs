@@ -1,14 +1,15 @@
 //! A private redis-server, on a free port and a Unix socket, killed when dropped.
 
 use std::{
+    collections::BTreeMap,
     net::TcpListener,
-    path::PathBuf,
+    path::{Path, PathBuf},
     process::{Child, Command, Stdio},
     sync::atomic::{AtomicU32, Ordering},
     time::{Duration, Instant},
 };
 
-use redis::{Cmd, Value, aio::MultiplexedConnection};
+use redis::{AsyncConnectionConfig, Cmd, Value, aio::MultiplexedConnection};
 use redlatch::{Client, ClientBuilder};
 
 pub struct Redis {
@@ -65,8 +66,20 @@ impl Redis {
         None
     }
 
+    /// Kills the server, as `kill -9` does, and starts an empty one at the same port.
+    pub fn kill_and_restart(self) -> Self {
+        let port = self.port;
+        drop(self);
+        Self::try_start(port, &[]).expect("the port was ours a moment ago")
+    }
+
     pub fn url(&self) -> String {
         format!("redis://127.0.0.1:{}", self.port)
+    }
+
+    /// Where the server keeps its files.
+    pub fn dir(&self) -> &Path {
+        &self.dir
     }
 
     pub fn unix_url(&self) -> String {
@@ -91,8 +104,7 @@ impl Redis {
 
     /// A connection of the test's own.
     pub async fn probe(&self) -> Probe {
-        let client = redis::Client::open(self.url()).unwrap();
-        Probe { con: client.get_multiplexed_async_connection().await.unwrap() }
+        Probe::at(self.url()).await
     }
 
     pub fn signal(&self, name: &str) {
@@ -116,6 +128,28 @@ pub struct Probe {
 }
 
 impl Probe {
+    pub async fn at(url: String) -> Self {
+        // A paused or loading server is looked at, too: it may take its time.
+        let config = AsyncConnectionConfig::new().set_response_timeout(None);
+        let client = redis::Client::open(url).unwrap();
+        Self { con: client.get_multiplexed_async_connection_with_config(&config).await.unwrap() }
+    }
+
+    pub async fn exists(&self, key: &str) -> bool {
+        self.ask::<u64>(&["EXISTS", key]).await == 1
+    }
+
+    /// Every key with its content as the server would dump it, and whether it expires.
+    pub async fn everything(&self) -> BTreeMap<String, (Vec<u8>, bool)> {
+        let mut all = BTreeMap::new();
+        for key in self.keys().await {
+            let dump = self.ask(&["DUMP", &key]).await;
+            let expires = self.ask::<i64>(&["PTTL", &key]).await >= 0;
+            all.insert(key, (dump, expires));
+        }
+        all
+    }
+
     pub async fn ask<T: redis::FromRedisValue>(&self, command: &[&str]) -> T {
         let mut cmd = Cmd::new();
         for part in command {
