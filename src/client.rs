@@ -85,7 +85,7 @@ impl Client {
             }
             sleep_until(deadline.min(Instant::now() + Duration::from_millis(2))).await;
         };
-        shared.connection.close();
+        shared.topology.close();
         shared.wakeups.close();
         outcome
     }
@@ -110,7 +110,7 @@ impl fmt::Debug for Client {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Client")
             .field("id", &self.id())
-            .field("address", &self.shared.connection.address())
+            .field("address", &self.shared.address())
             .finish_non_exhaustive()
     }
 }
@@ -214,10 +214,10 @@ impl ClientBuilder {
         let target = self.config.target()?;
         let runtime = Handle::try_current().map_err(|_| Error::Misuse(Misuse::NoRuntime))?;
         let shared = Shared::new(&self.config, target, runtime);
-        shared.connection.start();
-        match shared.connection.ready().await {
-            Ok(()) => Ok(Client { shared }),
-            Err(source) => Err(Error::redis(Action::Connect, &shared.connection.address(), source)),
+        for node in shared.topology.nodes() {
+            node.start();
+            node.ready().await.map_err(|source| Error::redis(Action::Connect, &node.address(), source))?;
         }
+        Ok(Client { shared })
     }
 }

@@ -87,8 +87,18 @@ pub(crate) enum Barrier {
 
 /// Receives pushed messages, on the connection's own task: it must be quick.
 pub(crate) type OnPush = Arc<dyn Fn(PushInfo) + Send + Sync>;
-/// Told when a link is up (after the barrier) and when it is down.
-pub(crate) type OnChange = Arc<dyn Fn(bool) + Send + Sync>;
+/// What happens to a chain of links.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum LinkEvent<'a> {
+    /// A link is up, after the barrier.
+    Up,
+    Down,
+    /// A link could not be opened; it is tried again.
+    Failed(&'a RedisError),
+}
+
+/// Told of what happens to the links; it must be quick.
+pub(crate) type OnChange = Arc<dyn Fn(LinkEvent<'_>) + Send + Sync>;
 
 /// A connection that mends itself.
 pub(crate) struct Connection {
@@ -278,9 +288,7 @@ impl Shared {
             let link = Link { epoch, con: opened.con, broken: Arc::new(Notify::new()) };
             *self.live.write() = Some(link.clone());
             self.status.send_modify(|s| (s.up, s.is_up, s.failure) = (epoch, true, None));
-            if let Some(tell) = &self.on_change {
-                tell(true);
-            }
+            self.tell(LinkEvent::Up);
             tokio::select! {
                 () = opened.driver => {}
                 () = link.broken.notified() => {}
@@ -299,7 +307,10 @@ impl Shared {
         loop {
             match self.open(to_kill).await {
                 Ok(opened) => return opened,
-                Err(e) => self.status.send_modify(|s| s.failure = Some(e)),
+                Err(e) => {
+                    self.tell(LinkEvent::Failed(&e));
+                    self.status.send_modify(|s| s.failure = Some(e));
+                }
             }
             sleep(pause).await;
             pause = (pause * 2).min(LAST_BACKOFF);
@@ -351,8 +362,12 @@ impl Shared {
             *live = None;
         }
         self.status.send_modify(|s| s.is_up = false);
+        self.tell(LinkEvent::Down);
+    }
+
+    fn tell(&self, event: LinkEvent<'_>) {
         if let Some(tell) = &self.on_change {
-            tell(false);
+            tell(event);
         }
     }
 }

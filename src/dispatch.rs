@@ -14,10 +14,7 @@ use crate::{
     connection::{Barrier, Epoch, RunError},
     error::{Action, Error, Fault},
     queue::{Attempt, AttemptReply, Release, RenewalDue, Transfer},
-    scripts::{
-        Flavour,
-        lock::{self, Acquired, Transferred},
-    },
+    scripts::lock::{self, Acquired, Transferred},
     table::{Key, Shared, Watched},
 };
 
@@ -48,17 +45,19 @@ impl Shared {
         let failed = |error: Error| self.act(&key, |q, now, out| q.attempt_failed(now, &attempt, error, out));
         loop {
             let sent = Moment::now();
-            let (epoch, source) = match self.connection.run(&call, || key.look(|q| q.wants(attempt.waiter))).await {
-                Ok(reply) => return self.attempt_answered(&key, &attempt, sent, &reply),
-                Err(RunError::Closed) => return failed(Error::Closed),
-                Err(RunError::NotSent(e) | RunError::Refused(e)) => {
-                    return failed(Error::redis(Action::Acquire, &name, e));
-                }
-                Err(RunError::Unresolved(epoch, e)) => (epoch, e),
-            };
+            let (epoch, source) =
+                match self.topology.connection(&name).run(&call, || key.look(|q| q.wants(attempt.waiter))).await {
+                    Ok(reply) => return self.attempt_answered(&key, &attempt, sent, &reply),
+                    Err(RunError::Closed) => return failed(Error::Closed),
+                    Err(RunError::NotSent(e) | RunError::Refused(e)) => {
+                        return failed(Error::redis(Action::Acquire, &name, e));
+                    }
+                    Err(RunError::Unresolved(epoch, e)) => (epoch, e),
+                };
             let tell = |error: Error| self.act(&key, |q, now, out| q.overdue(now, attempt.waiter, error, out));
             let end = sent.plus(attempt.ttl);
-            match self.resolve(epoch, started, end, || tell(Error::redis(Action::Acquire, &name, source))).await {
+            match self.resolve(&name, epoch, started, end, || tell(Error::redis(Action::Acquire, &name, source))).await
+            {
                 Resolution::Ask { late: false } if key.look(|q| q.wants(attempt.waiter)) => {}
                 Resolution::Ask { .. } => return self.act(&key, |q, now, out| q.undo(now, &attempt, out)),
                 Resolution::AskUnbarred => {
@@ -89,8 +88,15 @@ impl Shared {
     pub(crate) async fn release(self: Arc<Self>, key: Arc<Key>, release: Release) {
         let names = key.names.clone();
         let started = Instant::now();
-        let call =
-            lock::release(&names.key, release.owner, release.target, release.ttl, &names.channel, Flavour::Plain);
+        let connection = self.topology.connection(&names.key);
+        let call = lock::release(
+            &names.key,
+            release.owner,
+            release.target,
+            release.ttl,
+            &names.channel,
+            self.topology.flavour(),
+        );
         let mut tell = Teller::new(|error: Error| {
             self.report(&error);
             self.act(&key, |q, _, out| q.release_failing(release.owner, &error, out));
@@ -98,7 +104,7 @@ impl Shared {
         let given_up = || self.act(&key, |q, now, out| q.release_given_up(now, &release, out));
         let (mut repeated, mut pause) = (false, FIRST_RETRY);
         loop {
-            match self.connection.run(&call, || true).await {
+            match connection.run(&call, || true).await {
                 Ok(reply) => return self.release_answered(&key, &release, &reply, repeated),
                 Err(RunError::Closed) => return given_up(),
                 Err(RunError::NotSent(e)) => tell.once(|| Error::redis(Action::Release, &names.key, e)),
@@ -115,7 +121,7 @@ impl Shared {
                 Err(RunError::Unresolved(epoch, e)) => {
                     repeated = true;
                     let late = || tell.once(|| Error::redis(Action::Release, &names.key, e));
-                    match self.resolve(epoch, started, release.end, late).await {
+                    match self.resolve(&names.key, epoch, started, release.end, late).await {
                         Resolution::Ask { .. } => {}
                         Resolution::AskUnbarred if release.owner.is_automatic() => {}
                         // The old sending may yet take away what this owner holds by then.
@@ -145,11 +151,12 @@ impl Shared {
     pub(crate) async fn transfer(self: Arc<Self>, key: Arc<Key>, transfer: Transfer) {
         let names = key.names.clone();
         let started = Instant::now();
+        let connection = self.topology.connection(&names.key);
         let call = lock::transfer(&names.key, transfer.old, transfer.new, transfer.term.length, &names.channel);
         let failed = || self.act(&key, |q, now, out| q.transfer_failed(now, &transfer, out));
         loop {
             let sent = Moment::now();
-            let (epoch, source) = match self.connection.run(&call, || true).await {
+            let (epoch, source) = match connection.run(&call, || true).await {
                 Ok(reply) => match lock::read_transferred(&names.key, &reply) {
                     Ok((Transferred::Foreign, _)) => return failed(),
                     Ok((outcome, listeners)) => {
@@ -172,7 +179,7 @@ impl Shared {
                     q.overdue(now, transfer.waiter, error.clone(), out);
                 });
             };
-            match self.resolve(epoch, started, transfer.end, late).await {
+            match self.resolve(&names.key, epoch, started, transfer.end, late).await {
                 Resolution::Ask { .. } => {}
                 Resolution::AskUnbarred => {
                     return self.act(&key, |q, now, out| {
@@ -186,8 +193,8 @@ impl Shared {
     }
 
     /// Waits for the barrier, no longer than the lease lasts; `late` is called once the response timeout is over.
-    async fn resolve(&self, epoch: Epoch, started: Instant, end: Moment, late: impl FnOnce()) -> Resolution {
-        let barrier = self.connection.barrier(epoch);
+    async fn resolve(&self, key: &str, epoch: Epoch, started: Instant, end: Moment, late: impl FnOnce()) -> Resolution {
+        let barrier = self.topology.connection(key).barrier(epoch);
         tokio::pin!(barrier);
         let mut was_late = false;
         let mut barred = timeout_at(started + self.response_timeout, &mut barrier).await.ok();
@@ -206,10 +213,12 @@ impl Shared {
     }
 
     /// Renews what is due, in calls of a hundred, side by side: one that fails holds up no other.
-    pub(crate) fn renew(self: Arc<Self>, due: Vec<Watched>) {
-        let mut due = due.into_iter().peekable();
-        while due.peek().is_some() {
-            let batch: Vec<Watched> = due.by_ref().take(RENEWAL_BATCH).collect();
+    pub(crate) fn renew(self: Arc<Self>, mut due: Vec<Watched>) {
+        let group = |hold: &Watched| self.topology.group(&hold.key.names.key);
+        due.sort_by_cached_key(group);
+        while let Some(last) = due.last().map(group) {
+            let start = due.partition_point(|hold| group(hold) < last);
+            let batch = due.split_off(start.max(due.len().saturating_sub(RENEWAL_BATCH)));
             self.runtime.spawn(self.clone().renew_batch(batch));
         }
     }
@@ -225,7 +234,7 @@ impl Shared {
         let first = first.key.names.key.clone();
         let call = lock::renew(batch.iter().map(|(hold, due)| (&*hold.key.names.key, hold.owner, due.ttl)));
         let sent = Moment::now();
-        let counts = match self.connection.run(&call, || true).await {
+        let counts = match self.topology.connection(&first).run(&call, || true).await {
             Ok(reply) => lock::read_renewed(&first, &reply, batch.len()),
             Err(RunError::Closed) => return,
             Err(e) => Err(Error::redis(Action::Renew, &first, e.into_source().unwrap_or_else(closed))),

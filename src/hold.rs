@@ -125,7 +125,7 @@ impl Guard {
         let sent = Moment::now();
         let ttl = self.key.look(|q| q.extension(sent, owner, lease));
         let call = lock::renew(std::iter::once((name, owner, ttl)));
-        let reply = match self.shared.connection.run(&call, || true).await {
+        let reply = match self.shared.topology.connection(self.name()).run(&call, || true).await {
             Ok(reply) => reply,
             Err(e) => return Err(e.into_source().map_or(Error::Closed, |e| Error::redis(Action::Renew, name, e))),
         };

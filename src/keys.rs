@@ -18,7 +18,6 @@ pub(crate) fn check_name(name: &str) -> Result<(), Error> {
 }
 
 /// The cluster slot of a key: CRC16 of its first non-empty `{tag}`, else of all of it.
-#[cfg_attr(not(any(test, feature = "unstable-wire")), expect(dead_code, reason = "the cluster topology asks for it"))]
 pub(crate) fn slot(key: &[u8]) -> u16 {
     let hashed = match key.iter().position(|&b| b == b'{') {
         Some(open) => match key[open + 1..].iter().position(|&b| b == b'}') {

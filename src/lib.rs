@@ -16,6 +16,7 @@ mod owner;
 mod queue;
 mod scripts;
 mod table;
+mod topology;
 mod validity;
 mod wakeups;
 mod watchdog;

@@ -21,6 +21,7 @@ use crate::{
     lease::Term,
     owner::{OwnerId, Owners},
     queue::{Command, Queue, Settings, WaiterId},
+    topology::{Flavour, Topology},
     wakeups::{Listener, Wakeups},
     watchdog::{Watchdog, alarm::Alarm, wheel::Token},
 };
@@ -58,7 +59,7 @@ pub(crate) struct Watched {
 
 /// What all handles of a client share.
 pub(crate) struct Shared {
-    pub(crate) connection: Connection,
+    pub(crate) topology: Topology,
     pub(crate) wakeups: Arc<Wakeups>,
     pub(crate) watchdog: Watchdog<Watched>,
     pub(crate) owners: Owners,
@@ -89,8 +90,8 @@ impl Shared {
                 }
             };
             Self {
-                connection: Connection::new(target.clone(), runtime.clone(), None, None),
-                wakeups: Wakeups::new(target, runtime.clone()),
+                topology: Topology::single(Connection::new(target.clone(), runtime.clone(), None, None)),
+                wakeups: Wakeups::new(target, Flavour::Plain, runtime.clone()),
                 watchdog: Watchdog::new(config.watchdog_timeout, &runtime, renew),
                 owners: Owners::new(config.client_id.unwrap_or_else(uuid::Uuid::new_v4)),
                 watchdog_timeout: config.watchdog_timeout,
@@ -113,6 +114,11 @@ impl Shared {
         if let Some(hook) = &self.hook {
             hook(error);
         }
+    }
+
+    /// The addresses of the nodes.
+    pub(crate) fn address(&self) -> String {
+        self.topology.nodes().map(Connection::address).collect::<Vec<_>>().join(",")
     }
 
     /// Brings a new waiter to its key.
@@ -294,7 +300,7 @@ impl Shared {
 
 impl Drop for Shared {
     fn drop(&mut self) {
-        self.connection.close();
+        self.topology.close();
         self.wakeups.close();
     }
 }

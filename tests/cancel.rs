@@ -1,4 +1,6 @@
 //! Dropping an acquisition at any point leaves nothing behind.
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test that cannot go on ends here")]
+
 mod support;
 
 use std::{

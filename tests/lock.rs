@@ -1,4 +1,6 @@
 //! `RLock` through the public API.
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test that cannot go on ends here")]
+
 mod support;
 
 use redlatch::{Error, RemainingTtl};

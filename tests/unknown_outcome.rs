@@ -1,4 +1,6 @@
 //! Outcomes that are unknown because a reply was lost or a command held up: resolved, never doubled.
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test that cannot go on ends here")]
+
 mod support;
 
 use std::{future::IntoFuture, time::Duration};

@@ -12,10 +12,7 @@ use crate::{
     keys,
     lease::Lease,
     owner::OwnerId,
-    scripts::{
-        Flavour,
-        lock::{self, Forced},
-    },
+    scripts::lock::{self, Forced},
     table::{Names, Shared},
 };
 
@@ -149,8 +146,8 @@ impl RLock {
         self.open()?;
         let key = self.shared.find(self.name());
         let before = key.as_ref().map(|key| key.look(|q| q.watermark()));
-        let call = lock::force_release(self.name(), &self.names.channel, Flavour::Plain);
-        let reply = match self.shared.connection.run(&call, || true).await {
+        let call = lock::force_release(self.name(), &self.names.channel, self.shared.topology.flavour());
+        let reply = match self.shared.topology.connection(self.name()).run(&call, || true).await {
             Ok(reply) => reply,
             Err(e) => {
                 return Err(e
@@ -181,7 +178,7 @@ impl RLock {
     async fn number(&self, query: &Cmd) -> Result<i64, Error> {
         keys::check_name(self.name())?;
         self.open()?;
-        match self.shared.connection.command(query).await {
+        match self.shared.topology.connection(self.name()).command(query).await {
             Ok(Value::Int(n)) => Ok(n),
             Ok(Value::Nil) => Ok(0),
             Ok(reply) => redis::from_redis_value_ref(&reply).map_err(|_| Error::UnexpectedReply {
@@ -276,9 +273,9 @@ impl OwnedLock {
             target,
             lock.shared.watchdog_timeout,
             &lock.names.channel,
-            Flavour::Plain,
+            lock.shared.topology.flavour(),
         );
-        let reply = match lock.shared.connection.run(&call, || true).await {
+        let reply = match lock.shared.topology.connection(lock.name()).run(&call, || true).await {
             Ok(reply) => reply,
             Err(e) => {
                 return Err(e.into_source().map_or(Error::Closed, |e| Error::redis(Action::Release, lock.name(), e)));

@@ -111,6 +111,12 @@ impl Owner {
         self.live.iter().map(|h| h.end).max()
     }
 
+    /// For how long from now the key must live for the sake of the live holds: a renewed one counts in full.
+    pub(super) fn promised(&self, now: Moment) -> Option<Duration> {
+        let left = |hold: &Hold| if hold.term.renewed { hold.term.length } else { hold.end.since(now) };
+        self.live.iter().map(left).max()
+    }
+
     /// When all that is being released has ended by itself.
     pub(super) fn leaving_end(&self, now: Moment) -> Moment {
         let ends = self.leaving.iter().map(|l| l.end).chain(self.unknown_end).chain(self.latest_end());
@@ -195,16 +201,14 @@ impl Queue {
 
     /// What a renewal has to ask for; `None` when nothing is renewed any more.
     pub(crate) fn renewal_due(&mut self, now: Moment, owner: OwnerId) -> Option<RenewalDue> {
-        let timeout = self.settings.watchdog_timeout;
         let closed = self.closed;
         let state = self.owners.iter_mut().find(|o| o.id == owner)?;
         state.renewal = None;
         if closed || !state.live.iter().any(|h| h.term.renewed && h.taken) {
             return None;
         }
-        let fixed = state.live.iter().filter(|h| !h.term.renewed).map(|h| h.end.since(now)).max();
         let newest = state.live.iter().map(|h| h.id).max()?;
-        Some(RenewalDue { ttl: fixed.unwrap_or_default().max(timeout), newest })
+        Some(RenewalDue { ttl: state.promised(now)?, newest })
     }
 
     /// A renewal was answered with the owner's count.
@@ -264,8 +268,7 @@ impl Queue {
 
     /// The TTL that an extension has to ask for.
     pub(crate) fn extension(&self, now: Moment, owner: OwnerId, lease: Duration) -> Duration {
-        let promised = self.owner(owner).and_then(Owner::latest_end).map_or(Duration::ZERO, |end| end.since(now));
-        promised.max(lease)
+        self.owner(owner).and_then(|state| state.promised(now)).map_or(lease, |promised| promised.max(lease))
     }
 
     // ---- parts

@@ -109,7 +109,7 @@ impl Queue {
         owner.busy = Busy::Yes;
         owner.cover_leaving();
         let target = owner.live.len() as u64;
-        let ttl = owner.latest_end().map_or_else(Default::default, |end| end.since(now));
+        let ttl = owner.promised(now).unwrap_or_default();
         let end = owner.leaving_end(now);
         if target == 0 {
             out.extend(owner.renewal.take().map(Command::CancelRenewal));
@@ -153,7 +153,7 @@ impl Queue {
         let state = self.owner_mut(owner);
         state.busy = Busy::Yes;
         let target = state.live.len() as u64 + 1;
-        let ttl = state.latest_end().map_or(term.length, |end| end.since(now).max(term.length));
+        let ttl = state.promised(now).map_or(term.length, |promised| promised.max(term.length));
         out.push(Command::Attempt(Attempt { waiter: id, owner, target, term, ttl, abandoned }));
     }
 

@@ -330,7 +330,7 @@ fn step(world: &mut World, event: u8, pick: usize) {
     match event {
         0 | 1 => world.join(false, false),
         2 => world.join(true, false),
-        3 => world.join(pick % 2 == 0, true),
+        3 => world.join(pick.is_multiple_of(2), true),
         4..=7 => world.run_one(),
         8..=11 => world.answer_one(),
         12 | 13 => world.poll_all(),

@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use redis::Value;
 
-use super::{Flavour, LOCK_ACQUIRE, LOCK_FORCE_RELEASE, LOCK_RELEASE, LOCK_RENEW, LOCK_TRANSFER};
-use crate::{connection::Invocation, error::Error, lease::wire_millis, owner::OwnerId};
+use super::{LOCK_ACQUIRE, LOCK_FORCE_RELEASE, LOCK_RELEASE, LOCK_RENEW, LOCK_TRANSFER};
+use crate::{connection::Invocation, error::Error, lease::wire_millis, owner::OwnerId, topology::Flavour};
 
 /// Answer of an acquire.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -58,23 +58,6 @@ impl Call {
     }
 }
 
-/// Which of the two worlds of pub/sub a script publishes into.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Flavour {
-    Plain,
-    #[expect(dead_code, reason = "the cluster topology chooses it")]
-    Sharded,
-}
-
-impl Flavour {
-    pub(crate) fn publish(self) -> &'static str {
-        match self {
-            Self::Plain => "PUBLISH",
-            Self::Sharded => "SPUBLISH",
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -12,13 +12,14 @@ use std::{
 };
 
 use parking_lot::Mutex;
-use redis::{PushInfo, PushKind, Value, cmd};
+use redis::{PushInfo, PushKind, RedisError, Value, cmd};
 use tokio::{runtime::Handle, time::sleep};
 
 use crate::{
     config::Target,
-    connection::{Connection, RunError},
-    error::{Action, Error},
+    connection::{Connection, LinkEvent, RunError},
+    error::{Action, Error, Fault},
+    topology::Flavour,
 };
 use channel::{Channel, Send, Step};
 
@@ -43,6 +44,7 @@ pub(crate) type ListenerId = usize;
 /// The subscriptions of a client, on one connection that is opened when the first is wanted.
 pub(crate) struct Wakeups {
     connection: Connection,
+    flavour: Flavour,
     runtime: Handle,
     state: Mutex<Channels>,
     pinging: AtomicBool,
@@ -67,7 +69,7 @@ impl Entry {
 }
 
 impl Wakeups {
-    pub(crate) fn new(target: Target, runtime: Handle) -> Arc<Self> {
+    pub(crate) fn new(target: Target, flavour: Flavour, runtime: Handle) -> Arc<Self> {
         Arc::new_cyclic(|me: &Weak<Self>| {
             let (on_push, on_change) = (me.clone(), me.clone());
             let connection = Connection::new(
@@ -78,13 +80,20 @@ impl Wakeups {
                         me.pushed(&info);
                     }
                 })),
-                Some(Arc::new(move |up| {
+                Some(Arc::new(move |event| {
                     if let Some(me) = on_change.upgrade() {
-                        me.link_changed(up);
+                        me.link_event(event);
                     }
                 })),
             );
-            Self { connection, runtime, state: Mutex::default(), pinging: AtomicBool::new(false), me: me.clone() }
+            Self {
+                connection,
+                flavour,
+                runtime,
+                state: Mutex::default(),
+                pinging: AtomicBool::new(false),
+                me: me.clone(),
+            }
         })
     }
 
@@ -156,8 +165,8 @@ impl Wakeups {
 
     async fn send(&self, name: &Arc<str>, send: Send, serial: u64) {
         let verb = match send {
-            Send::Subscribe => "SUBSCRIBE",
-            Send::Unsubscribe => "UNSUBSCRIBE",
+            Send::Subscribe => self.flavour.subscribe(),
+            Send::Unsubscribe => self.flavour.unsubscribe(),
         };
         match self.connection.command(cmd(verb).arg(&**name)).await {
             Ok(_) => self.step(name, |entry| entry.channel.confirmed(serial)),
@@ -182,6 +191,24 @@ impl Wakeups {
 
     fn listeners(&self, name: &str) -> Vec<Arc<dyn Listener>> {
         self.state.lock().by_name.get(name).map(Entry::listeners).unwrap_or_default()
+    }
+
+    fn link_event(&self, event: LinkEvent<'_>) {
+        match event {
+            LinkEvent::Up => self.link_changed(true),
+            LinkEvent::Down => self.link_changed(false),
+            LinkEvent::Failed(source) => self.link_failed(source),
+        }
+    }
+
+    /// A server that is away comes back; one that refuses us does not change its mind by itself.
+    fn link_failed(&self, source: &RedisError) {
+        let error = Error::redis(Action::Connect, &self.connection.address(), source.clone());
+        if !matches!(error, Error::Redis { fault: Fault::AuthFailed | Fault::NoPermission, .. }) {
+            return;
+        }
+        let listeners: Vec<_> = self.state.lock().by_name.values().flat_map(Entry::listeners).collect();
+        listeners.iter().for_each(|listener| listener.refused(&error));
     }
 
     fn link_changed(&self, up: bool) {
