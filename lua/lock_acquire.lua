@@ -1,19 +1,20 @@
 -- lock_acquire: take the lock, or re-enter it.
 -- Mirrors RedissonLock.tryLockInnerAsync (Redisson 4.7.0, Apache-2.0).
 -- KEYS[1] lock hash, field = owner, value = hold count
--- ARGV[1] owner   ARGV[2] target count, the holds of that owner afterwards   ARGV[3] lease, ms, > 0
--- ARGV[4..] owners whose own acquire was abandoned unresolved: a hold of theirs counts as free
+-- ARGV[1] owner   ARGV[2] target count, the holds of that owner afterwards
+-- ARGV[3] lease of this hold, ms, > 0   ARGV[4] the longest that any hold of the owner was promised, ms, >= ARGV[3]
+-- ARGV[5..] owners whose own acquire was abandoned unresolved: a hold of theirs counts as free
 -- Returns nil: granted, the key was free, count is 1 | {n}: granted, n was the count found, count is the target
 --       | n >= 0: busy, n ms left | -1: busy, no expiry | -2: the hash has fields that no plain lock has
 -- Publishes nothing.  Retry: safe behind the connection barrier, the target is absolute.
 --
--- A free key is taken with count 1: holds that the owner believed to have are gone with the old key. A key that is the
--- owner's gets the target. Anything else is left as it is and the time left is reported.
-local key, owner, target, lease = KEYS[1], ARGV[1], ARGV[2], ARGV[3]
+-- A free key is taken with count 1 and this lease: holds that the owner believed to have are gone with the old key. A key
+-- that is the owner's gets the target and the longest promise. Anything else is left as it is and the time left is reported.
+local key, owner, target, lease, longest = KEYS[1], ARGV[1], ARGV[2], ARGV[3], ARGV[4]
 if redis.call('exists', key) == 1 then
     local found = redis.call('hget', key, owner)
-    if not found and #ARGV > 3 then
-        for i = 4, #ARGV do
+    if not found and #ARGV > 4 then
+        for i = 5, #ARGV do
             redis.call('hdel', key, ARGV[i])
         end
         found = redis.call('exists', key) == 0 and '0'
@@ -26,7 +27,7 @@ if redis.call('exists', key) == 1 then
             return redis.call('pttl', key)
         end
         redis.call('hset', key, owner, target)
-        redis.call('pexpire', key, lease)
+        redis.call('pexpire', key, longest)
         return { tonumber(found) or -1 }
     end
 end

@@ -41,7 +41,8 @@ impl Shared {
     pub(crate) async fn attempt(self: Arc<Self>, key: Arc<Key>, attempt: Attempt) {
         let name = key.names.key.clone();
         let started = Instant::now();
-        let call = lock::acquire(&name, attempt.owner, attempt.target, attempt.ttl, &attempt.abandoned);
+        let call =
+            lock::acquire(&name, attempt.owner, attempt.target, attempt.term.length, attempt.ttl, &attempt.abandoned);
         let failed = |error: Error| self.act(&key, |q, now, out| q.attempt_failed(now, &attempt, error, out));
         loop {
             let sent = Moment::now();

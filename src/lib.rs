@@ -20,6 +20,8 @@ mod topology;
 mod validity;
 mod wakeups;
 mod watchdog;
+#[cfg(feature = "unstable-wire")]
+pub mod wire;
 
 pub use acquire::{Acquire, TryAcquire};
 pub use client::{Client, ClientBuilder, Stats};

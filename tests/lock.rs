@@ -102,3 +102,21 @@ async fn queries_tell_what_redis_has() {
     assert!(lock.force_release().await.unwrap());
     assert!(!lock.force_release().await.unwrap());
 }
+
+#[tokio::test]
+async fn holds_that_went_with_the_old_key_do_not_prolong_a_new_one() {
+    let redis = Redis::start();
+    let (client, other) = (redis.builder().watchdog_timeout(secs(20)).connect().await.unwrap(), redis.client().await);
+    let owner = client.owner();
+    let lock = client.lock("f").owned_by(&owner);
+    let old = lock.lock().await.unwrap();
+    assert!(other.lock("f").force_release().await.unwrap());
+    let new = lock.try_lock().lease(secs(2)).await.unwrap().expect("free");
+    let RemainingTtl::Left(left) = client.lock("f").remaining_ttl().await.unwrap() else { panic!("expires") };
+    assert!(left <= secs(2), "{left:?}");
+    assert!(!old.is_valid() && new.is_valid());
+    assert_eq!(client.lock("f").hold_count(&owner).await.unwrap(), 1);
+    assert!(matches!(old.release().await, Err(Error::LeaseLost(_))));
+    new.release().await.unwrap();
+    assert!(!client.lock("f").is_locked().await.unwrap());
+}

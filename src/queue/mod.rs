@@ -77,7 +77,7 @@ pub(crate) struct Attempt {
     pub(crate) owner: OwnerId,
     pub(crate) target: u64,
     pub(crate) term: Term,
-    /// What the key's TTL becomes: never below what other holds of the owner were promised.
+    /// What the key's TTL becomes when other holds of the owner are still there: never below what they were promised.
     pub(crate) ttl: Duration,
     pub(crate) abandoned: Vec<OwnerId>,
 }

@@ -40,8 +40,17 @@ pub(crate) enum Transferred {
     Foreign,
 }
 
-pub(crate) fn acquire(key: &str, owner: OwnerId, target: u64, lease: Duration, abandoned: &[OwnerId]) -> Invocation {
-    let call = LOCK_ACQUIRE.call(&[key]).arg(owner.to_string()).arg(target).arg(wire_millis(lease));
+/// `longest`: what the key must live for when other holds of the owner are still there.
+pub(crate) fn acquire(
+    key: &str,
+    owner: OwnerId,
+    target: u64,
+    lease: Duration,
+    longest: Duration,
+    abandoned: &[OwnerId],
+) -> Invocation {
+    let call = LOCK_ACQUIRE.call(&[key]).arg(owner.to_string()).arg(target);
+    let call = call.arg(wire_millis(lease)).arg(wire_millis(longest.max(lease)));
     abandoned.iter().fold(call, |call, gone| call.arg(gone.to_string())).done()
 }
 
