@@ -418,6 +418,7 @@ async fn reply(con: &mut MultiplexedConnection, command: &Cmd) -> Result<Option<
         Ok(value) => Ok(Some(value)),
         Err(e) if e.is_unrecoverable_error() || e.is_io_error() => Err(e),
         Err(e) if matches!(e.kind(), redis::ErrorKind::Server(ServerErrorKind::BusyLoading)) => Err(e),
+        Err(e) if e.code() == Some("NOAUTH") => Err(e),
         Err(_) => Ok(None),
     }
 }

@@ -103,6 +103,9 @@ impl fmt::Display for Error {
             Self::Redis { doing, key, fault, source } => {
                 write!(f, "{doing} `{key}` failed: {source}")?;
                 match fault.advice() {
+                    _ if *doing == Action::Connect && *fault == Fault::Unreachable => {
+                        f.write_str(" (check the address and that the server runs)")
+                    }
                     "" => Ok(()),
                     advice => write!(f, " ({advice})"),
                 }

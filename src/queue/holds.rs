@@ -154,6 +154,14 @@ impl Queue {
             return;
         };
         let hold = state.live.remove(index);
+        let reply = match reply {
+            // Lost by our own clock and final, whatever Redis still has; the release is sent all the same.
+            Some(reply) if !hold.validity.is_valid(now) => {
+                out.push(Command::Settle(reply, Err(lost)));
+                None
+            }
+            reply => reply,
+        };
         state.leaving.push(Leaving { id: hold.id, validity: hold.validity, end: hold.end, reply, covered: false });
         self.pump(now, out);
     }

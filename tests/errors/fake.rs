@@ -109,7 +109,9 @@ fn reply(command: &[String], script: &Mutex<Script>) -> String {
         "INFO" => return "$12\r\nrun_id:abc\r\n\r\n".to_owned(),
         "HELLO" => return "%1\r\n+proto\r\n:3\r\n".to_owned(),
         "SUBSCRIBE" => return format!(">3\r\n$9\r\nsubscribe\r\n${}\r\n{}\r\n:1\r\n", command[1].len(), command[1]),
-        "UNSUBSCRIBE" => return format!(">3\r\n$11\r\nunsubscribe\r\n${}\r\n{}\r\n:0\r\n", command[1].len(), command[1]),
+        "UNSUBSCRIBE" => {
+            return format!(">3\r\n$11\r\nunsubscribe\r\n${}\r\n{}\r\n:0\r\n", command[1].len(), command[1]);
+        }
         "EVALSHA" => which(&command[1]),
         _ => Asked::Query,
     };

@@ -17,7 +17,8 @@ const ODD: [&str; 7] =
 fn is_unexpected<T: Debug>(result: Result<T, Error>, script: &str) {
     match result {
         Err(error @ Error::UnexpectedReply { .. }) => {
-            let named = matches!(&error, Error::UnexpectedReply { key, script: s, .. } if key == "orders" && *s == script);
+            let named =
+                matches!(&error, Error::UnexpectedReply { key, script: s, .. } if key == "orders" && *s == script);
             assert!(named && error.to_string().contains("orders"), "{error:?}");
         }
         other => panic!("{script}: {other:?}"),
@@ -144,9 +145,8 @@ async fn a_server_that_breaks_the_protocol_is_not_hammered() {
     for asked in [Asked::Acquire, Asked::Release] {
         let fake = Fake::with(&[(asked, "?no such type\r\n")]).await;
         let client = client(&fake).await;
-        let outcome = within(secs(3), "the bound", async {
-            client.lock("orders").lock().lease(secs(1)).await?.release().await
-        });
+        let outcome =
+            within(secs(3), "the bound", async { client.lock("orders").lock().lease(secs(1)).await?.release().await });
         let error = outcome.await.expect_err("it never answers");
         assert!(matches!(&error, Error::Redis { key, .. } if key == "orders"), "{error:?}");
         advises(&error, "orders");

@@ -58,6 +58,10 @@ impl Redis {
                 return None;
             }
             let up = redis::Client::open(server.url()).unwrap().get_connection_with_timeout(Duration::from_millis(200));
+            let up = up.and_then(|mut con| redis::cmd("INFO").arg("server").query::<String>(&mut con));
+            if up.as_ref().is_ok_and(|info| !info.contains(&format!("process_id:{}\r\n", server.pid()))) {
+                return None; // somebody else's server has that port
+            }
             if up.is_ok() || up.is_err_and(|e| e.to_string().contains("auth") || e.to_string().contains("NOAUTH")) {
                 return Some(server);
             }
