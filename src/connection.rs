@@ -27,7 +27,7 @@ use tokio::{
     net::TcpStream,
     runtime::Handle,
     sync::{Notify, watch},
-    time::{Instant, sleep, timeout},
+    time::{Instant, error::Elapsed, sleep, timeout},
 };
 
 use crate::config::{Address, Target};
@@ -150,25 +150,23 @@ impl Connection {
     /// Runs a script. A script that the server does not know is loaded and repeated in one go, unless `wanted` says that
     /// nobody waits for it any more.
     pub(crate) async fn run(&self, call: &Invocation, wanted: impl Fn() -> bool) -> Result<Value, RunError> {
-        let link = self.link().await?;
-        match self.exchange(&link, link.con.clone().send_packed_command(&call.evalsha)).await {
-            Err(RunError::Refused(e)) if is_noscript(&e) && wanted() => {
-                let mut both = redis::Pipeline::with_capacity(2);
-                both.add_command(cmd("SCRIPT").arg("LOAD").arg(call.source).to_owned());
-                both.add_command(call.evalsha.clone());
-                let mut con = link.con.clone();
-                let replies =
-                    async { con.send_packed_commands(&both, 0, 2).await.map(|mut r| r.pop().unwrap_or_default()) };
-                self.exchange(&link, replies).await
-            }
+        let link = match self.present_link() {
+            Some(link) => link,
+            None => self.next_link().await?,
+        };
+        match self.exchange(&link, &call.evalsha).await {
+            Err(RunError::Refused(e)) if is_noscript(&e) && wanted() => self.load_and_repeat(&link, call).await,
             other => other,
         }
     }
 
     /// Runs a plain command.
     pub(crate) async fn command(&self, command: &Cmd) -> Result<Value, RunError> {
-        let link = self.link().await?;
-        self.exchange(&link, link.con.clone().send_packed_command(command)).await
+        let link = match self.present_link() {
+            Some(link) => link,
+            None => self.next_link().await?,
+        };
+        self.exchange(&link, command).await
     }
 
     /// Waits until nothing that was sent on the link of `epoch` can run any more, or until it is clear that this cannot be had.
@@ -191,44 +189,65 @@ impl Connection {
         }
     }
 
-    async fn link(&self) -> Result<Link, RunError> {
-        if let Some(link) = self.shared.live.read().as_ref() {
-            return Ok(link.clone());
-        }
-        let mut status = self.shared.status.subscribe();
-        let patience = self.shared.target.response_timeout;
-        let deadline = Instant::now() + patience;
-        loop {
-            if status.borrow_and_update().closed {
-                return Err(RunError::Closed);
-            }
-            if let Some(link) = self.shared.live.read().as_ref() {
-                return Ok(link.clone());
-            }
-            if !matches!(tokio::time::timeout_at(deadline, status.changed()).await, Ok(Ok(()))) {
-                let failure = status.borrow().failure.clone();
-                return Err(RunError::NotSent(
-                    failure.unwrap_or_else(|| unreachable_error("no connection within response_timeout")),
-                ));
-            }
-        }
+    fn present_link(&self) -> Option<Link> {
+        self.shared.live.read().clone()
     }
 
-    /// Awaits a reply. Redis answers in order, so a reply that does not come within the response timeout means that the
-    /// whole link is silent: it is given up.
-    async fn exchange(
-        &self,
-        link: &Link,
-        reply: impl Future<Output = Result<Value, RedisError>>,
-    ) -> Result<Value, RunError> {
-        let patience = self.shared.target.response_timeout;
-        let failure = match timeout(patience, reply).await {
+    /// Waits for a link. Boxed, as all that is rare: what is common stays small.
+    fn next_link(&self) -> Pin<Box<dyn Future<Output = Result<Link, RunError>> + Send + '_>> {
+        Box::pin(async {
+            let mut status = self.shared.status.subscribe();
+            let deadline = Instant::now() + self.shared.target.response_timeout;
+            loop {
+                if status.borrow_and_update().closed {
+                    return Err(RunError::Closed);
+                }
+                if let Some(link) = self.present_link() {
+                    return Ok(link);
+                }
+                if !matches!(tokio::time::timeout_at(deadline, status.changed()).await, Ok(Ok(()))) {
+                    let failure = status.borrow().failure.clone();
+                    let failure = failure.unwrap_or_else(|| unreachable_error("no connection within response_timeout"));
+                    return Err(RunError::NotSent(failure));
+                }
+            }
+        })
+    }
+
+    async fn exchange(&self, link: &Link, command: &Cmd) -> Result<Value, RunError> {
+        let mut con = link.con.clone();
+        let reply = timeout(self.shared.target.response_timeout, con.send_packed_command(command)).await;
+        self.judge(link, reply)
+    }
+
+    fn load_and_repeat<'a>(
+        &'a self,
+        link: &'a Link,
+        call: &'a Invocation,
+    ) -> Pin<Box<dyn Future<Output = Result<Value, RunError>> + Send + 'a>> {
+        Box::pin(async move {
+            let mut both = redis::Pipeline::with_capacity(2);
+            both.add_command(cmd("SCRIPT").arg("LOAD").arg(call.source).to_owned());
+            both.add_command(call.evalsha.clone());
+            let mut con = link.con.clone();
+            let replies = timeout(self.shared.target.response_timeout, con.send_packed_commands(&both, 0, 2)).await;
+            self.judge(link, replies.map(|replies| replies.map(|mut r| r.pop().unwrap_or_default())))
+        })
+    }
+
+    /// Redis answers in order, so a reply that does not come within the response timeout means that the whole link is
+    /// silent: it is given up.
+    fn judge(&self, link: &Link, reply: Result<Result<Value, RedisError>, Elapsed>) -> Result<Value, RunError> {
+        let failure = match reply {
             Ok(Ok(value)) => return value.extract_error().map_err(RunError::Refused),
             Ok(Err(e)) if !e.is_unrecoverable_error() && !e.is_io_error() && !e.is_timeout() => {
                 return Err(RunError::Refused(e));
             }
             Ok(Err(e)) => e,
-            Err(_) => io::Error::new(io::ErrorKind::TimedOut, format!("no reply within {patience:?}")).into(),
+            Err(_) => {
+                let patience = self.shared.target.response_timeout;
+                io::Error::new(io::ErrorKind::TimedOut, format!("no reply within {patience:?}")).into()
+            }
         };
         self.shared.give_up(link);
         Err(RunError::Unresolved(link.epoch, failure))

@@ -4,7 +4,7 @@
 //! barrier: then nothing of the old link can run any more, and since every script carries an absolute target, sending it
 //! again both asks and answers. Where the barrier is impossible the owner is abandoned.
 
-use std::{sync::Arc, time::Duration};
+use std::{pin::Pin, sync::Arc, time::Duration};
 
 use redis::{RedisError, Value};
 use tokio::time::{Instant, sleep, timeout_at};
@@ -193,24 +193,34 @@ impl Shared {
         }
     }
 
-    /// Waits for the barrier, no longer than the lease lasts; `late` is called once the response timeout is over.
-    async fn resolve(&self, key: &str, epoch: Epoch, started: Instant, end: Moment, late: impl FnOnce()) -> Resolution {
-        let barrier = self.topology.connection(key).barrier(epoch);
-        tokio::pin!(barrier);
-        let mut was_late = false;
-        let mut barred = timeout_at(started + self.response_timeout, &mut barrier).await.ok();
-        if barred.is_none() {
-            was_late = true;
-            late();
-            let left = end.since(Moment::now());
-            barred = tokio::time::timeout(left, barrier).await.ok();
-        }
-        match barred {
-            // Without a link for a whole lease the hold has ended by itself.
-            Some(Barrier::Passed) | None => Resolution::Ask { late: was_late },
-            Some(Barrier::Impossible) => Resolution::AskUnbarred,
-            Some(Barrier::Closed) => Resolution::Closed,
-        }
+    /// Waits for the barrier, no longer than the lease lasts; `late` is called once the response timeout is over. Boxed: it
+    /// is rare, and the common way stays small.
+    fn resolve<'a>(
+        &'a self,
+        key: &'a str,
+        epoch: Epoch,
+        started: Instant,
+        end: Moment,
+        late: impl FnOnce() + Send + 'a,
+    ) -> Pin<Box<dyn Future<Output = Resolution> + Send + 'a>> {
+        Box::pin(async move {
+            let barrier = self.topology.connection(key).barrier(epoch);
+            tokio::pin!(barrier);
+            let mut was_late = false;
+            let mut barred = timeout_at(started + self.response_timeout, &mut barrier).await.ok();
+            if barred.is_none() {
+                was_late = true;
+                late();
+                let left = end.since(Moment::now());
+                barred = tokio::time::timeout(left, barrier).await.ok();
+            }
+            match barred {
+                // Without a link for a whole lease the hold has ended by itself.
+                Some(Barrier::Passed) | None => Resolution::Ask { late: was_late },
+                Some(Barrier::Impossible) => Resolution::AskUnbarred,
+                Some(Barrier::Closed) => Resolution::Closed,
+            }
+        })
     }
 
     /// Renews what is due, in calls of a hundred, side by side: one that fails holds up no other.

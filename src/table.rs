@@ -284,9 +284,9 @@ impl Shared {
         let Some(me) = self.me.upgrade() else { return };
         let key = key.clone();
         match command {
-            Command::Attempt(attempt) => drop(self.runtime.spawn(async move { me.attempt(key, attempt).await })),
-            Command::Release(release) => drop(self.runtime.spawn(async move { me.release(key, release).await })),
-            Command::Transfer(transfer) => drop(self.runtime.spawn(async move { me.transfer(key, transfer).await })),
+            Command::Attempt(attempt) => drop(self.runtime.spawn(me.attempt(key, attempt))),
+            Command::Release(release) => drop(self.runtime.spawn(me.release(key, release))),
+            Command::Transfer(transfer) => drop(self.runtime.spawn(me.transfer(key, transfer))),
             Command::Settle(reply, outcome) => {
                 if let Err(Err(error)) = reply.send(outcome) {
                     self.report(&error);

@@ -26,7 +26,7 @@ use support::{
 };
 use tokio::{
     task::yield_now,
-    time::{Instant, sleep},
+    time::{Instant, sleep, sleep_until},
 };
 
 /// How a hold is kept.
@@ -148,18 +148,16 @@ async fn while_redis_is_paused_for_all_the_loss_is_noticed_before_the_key_ends()
         let client = redis.builder().watchdog_timeout(ms(900)).connect().await.unwrap();
         let probe = redis.probe().await;
         let guard = take(&client, "orders", kept).await;
-        // Nobody can look now: the end is counted from what was left before, asked for while nothing was renewed yet.
-        let asked = Instant::now();
-        let left: u64 = probe.ask(&["EVAL", PTTL_AND_PAUSE, "1", "orders", "1600"]).await;
-        lost_no_later_than(&guard, tokio::time::sleep_until(asked + ms(left))).await;
+        // Nobody can look now: the end is counted from what was left when the pause began.
+        let left = probe.pttl_and_pause("orders", 1600).await;
+        lost_no_later_than(&guard, sleep_until(Instant::now() + left)).await;
         is_lost(guard.release().await, "orders");
-        eventually(secs(3), "over", || async { probe.exists("orders").await || true }).await;
+        // Answered when the pause is over.
+        assert_eq!(within(secs(3), "the end of the pause", probe.keys()).await, Vec::<String>::new());
         forgotten(&client).await;
         assert_eq!(probe.keys().await, Vec::<String>::new());
     }
 }
-
-const PTTL_AND_PAUSE: &str = "";
 
 #[tokio::test]
 async fn a_deleted_hold_under_the_watchdog_is_lost_by_the_next_renewal_which_does_not_make_it_anew() {
@@ -192,7 +190,7 @@ async fn a_deleted_hold_with_a_fixed_lease_is_lost_by_the_end_of_its_lease() {
     let taken = Instant::now();
     let guard = take(&client, "orders", Kept::Fixed(ms(600))).await;
     probe.run(&["DEL", "orders"]).await;
-    lost_no_later_than(&guard, tokio::time::sleep_until(Instant::now().max(taken + ms(600)))).await;
+    lost_no_later_than(&guard, sleep_until(Instant::now().max(taken + ms(600)))).await;
     is_lost(guard.release().await, "orders");
     forgotten(&client).await;
     assert_eq!(probe.keys().await, Vec::<String>::new());

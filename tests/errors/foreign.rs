@@ -7,7 +7,7 @@ use redlatch::{Client, Error, OwnerId, RemainingTtl};
 use crate::{
     is_foreign,
     support::{
-        eventually, forgotten, ms,
+        asleep, forgotten, ms,
         redis::{Probe, Redis},
         secs, within,
     },
@@ -148,10 +148,11 @@ async fn a_field_that_joins_a_hold_survives_its_release() {
     let (client, probe) = (redis.client().await, redis.probe().await);
     let lock = client.lock("orders");
     let guard = lock.lock().await.unwrap();
-    probe.run(&["HSET", "orders", "mode", "write", "x:1:write", "1"]).await;
-    // A local waiter makes the release a hand-over, which must not be one now.
+    // A local waiter would make the release a hand-over, which it must not be now.
+    let asked = probe.calls(&["evalsha"]).await;
     let waiting = tokio::spawn(lock.lock().into_future());
-    eventually(secs(5), "waits", || async { client.stats().waiters == 1 && client.stats().in_flight == 0 }).await;
+    asleep(&client, &probe, 1, asked).await;
+    probe.run(&["HSET", "orders", "mode", "write", "x:1:write", "1"]).await;
     guard.release().await.unwrap();
     is_foreign(within(secs(2), "the waiter is told", waiting).await.unwrap(), "orders");
     let mut left: Vec<String> = probe.ask(&["HGETALL", "orders"]).await;

@@ -2,13 +2,13 @@
 
 use std::{future::IntoFuture, path::Path};
 
-use redlatch::{Action, Client, Error, Fault, Guard, RLock};
+use redlatch::{Action, Error, Fault, Guard, RLock};
 use tokio::task::JoinHandle;
 
 use crate::{
     fails,
     support::{
-        Reports, eventually, forgotten, ms,
+        Reports, asleep, eventually, forgotten, ms,
         redis::{Probe, Redis},
         secs, within,
     },
@@ -26,11 +26,6 @@ async fn fill_memory(probe: &Probe) {
 
 fn take_and_release(lock: RLock) -> JoinHandle<Result<(), Error>> {
     tokio::spawn(async move { lock.lock().await?.release().await })
-}
-
-async fn waits(client: &Client, waiters: usize) {
-    let asleep = || async { client.stats().waiters == waiters && client.stats().in_flight == 0 };
-    eventually(secs(5), "waits", asleep).await;
 }
 
 #[tokio::test]
@@ -94,8 +89,9 @@ async fn with_a_full_server_the_lock_still_goes_from_waiter_to_waiter() {
     let (client, probe) = (redis.client().await, redis.probe().await);
     let lock = client.lock("orders");
     let guard = lock.lock().await.unwrap();
+    let asked = probe.calls(&["evalsha"]).await;
     let tasks: Vec<_> = (0..2).map(|_| take_and_release(lock.clone())).collect();
-    waits(&client, 2).await;
+    asleep(&client, &probe, 2, asked).await;
     fill_memory(&probe).await;
     guard.release().await.unwrap();
     for task in tasks {
@@ -113,8 +109,9 @@ async fn with_a_full_server_a_woken_waiter_gets_the_error_and_holds_are_renewed(
     let (client, probe) = (redis.client().await, redis.probe().await);
     let guard = holder.lock("orders").lock().await.unwrap();
     let kept = holder.lock("kept").lock().await.unwrap();
+    let asked = probe.calls(&["evalsha"]).await + 1;
     let waiter = take_and_release(client.lock("orders"));
-    waits(&client, 1).await;
+    asleep(&client, &probe, 1, asked).await;
     fill_memory(&probe).await;
     guard.release().await.unwrap();
     fails(within(secs(2), "woken", waiter).await.unwrap(), Action::Acquire, Fault::OutOfMemory, "orders");

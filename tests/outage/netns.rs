@@ -1,7 +1,8 @@
-//! Two network namespaces joined by a link that can be cut: a Redis in one, clients in the other.
+//! Two network namespaces, a Redis in one and clients in the other, and a third one between them that forwards.
 //!
-//! A cut takes the server's end of the link down. The client's end keeps its address and its routes, so that what it sends
-//! is lost without a word, as on a broken network: no reset, no "unreachable".
+//! A cut makes the one in the middle swallow everything. Neither end notices: no link goes down, nothing is refused, what is
+//! sent is lost without a word and sent again by TCP, later and later. So a command that the client has given up may still
+//! arrive seconds after the way is open again.
 
 use std::{
     fs::File,
@@ -15,10 +16,8 @@ use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 
 use crate::support::redis::Redis;
 
-const SERVER: &str = "10.213.0.1";
-const CLIENT: &str = "10.213.0.2";
-/// The link's name at both ends.
-const WIRE: &str = "wire";
+const SERVER: &str = "10.213.1.1";
+const CLIENT: &str = "10.213.2.1";
 
 /// Deleted when dropped; what runs in it lives on until it ends.
 struct Namespace {
@@ -54,24 +53,33 @@ impl Drop for Namespace {
 pub(crate) struct Network {
     // In this order: the server ends before its namespace is deleted.
     redis: Redis,
-    server: Namespace,
+    _server: Namespace,
     client: Namespace,
+    between: Namespace,
 }
 
 impl Network {
     pub(crate) fn new() -> Self {
         static NEXT: AtomicU32 = AtomicU32::new(0);
         let prefix = format!("redlatch-{}-{}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed));
-        let server = Namespace::new(format!("{prefix}-server"));
-        let client = Namespace::new(format!("{prefix}-client"));
-        let ends = [WIRE, "type", "veth", "peer", "name", WIRE, "netns", &client.name];
-        ip(&[&["-n", &server.name, "link", "add", "name"], ends.as_slice()].concat());
-        for (namespace, address) in [(&server, SERVER), (&client, CLIENT)] {
-            ip(&["-n", &namespace.name, "address", "add", &format!("{address}/24"), "dev", WIRE]);
-            ip(&["-n", &namespace.name, "link", "set", WIRE, "up"]);
+        let [server, client, between] =
+            ["server", "client", "between"].map(|role| Namespace::new(format!("{prefix}-{role}")));
+        between.run(|| {
+            let forwarding = std::fs::write("/proc/sys/net/ipv4/ip_forward", "1");
+            assert!(forwarding.is_ok(), "/proc/sys/net must be writable: {forwarding:?}");
+        });
+        for (end, wire, address) in [(&server, "to-server", SERVER), (&client, "to-client", CLIENT)] {
+            let gateway = format!("{}.254", address.rsplit_once('.').unwrap().0);
+            let (end, middle) = (&*end.name, &*between.name);
+            ip(&["-n", middle, "link", "add", wire, "type", "veth", "peer", "name", "wire", "netns", end]);
+            ip(&["-n", middle, "address", "add", &format!("{gateway}/24"), "dev", wire]);
+            ip(&["-n", middle, "link", "set", wire, "up"]);
+            ip(&["-n", end, "address", "add", &format!("{address}/24"), "dev", "wire"]);
+            ip(&["-n", end, "link", "set", "wire", "up"]);
+            ip(&["-n", end, "route", "add", "default", "via", &gateway]);
         }
         let redis = server.run(|| Redis::with(&["--bind", "0.0.0.0", "--protected-mode", "no"]));
-        Self { redis, server, client }
+        Self { redis, _server: server, client, between }
     }
 
     /// Reached through its Unix socket the server is beside us: no cut comes between.
@@ -90,11 +98,17 @@ impl Network {
     }
 
     pub(crate) fn cut(&self) {
-        ip(&["-n", &self.server.name, "link", "set", WIRE, "down"]);
+        self.swallow("add");
     }
 
     pub(crate) fn heal(&self) {
-        ip(&["-n", &self.server.name, "link", "set", WIRE, "up"]);
+        self.swallow("del");
+    }
+
+    fn swallow(&self, verb: &str) {
+        for address in [SERVER, CLIENT] {
+            ip(&["-n", &self.between.name, "route", verb, "blackhole", address]);
+        }
     }
 
     /// How many connections of the calling thread's namespace have sent what nobody has acknowledged.

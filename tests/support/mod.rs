@@ -10,6 +10,7 @@ use std::{
     time::Duration,
 };
 
+use redis::Probe;
 use redlatch::{Client, ClientBuilder, Error, Stats};
 use tokio::time::{Instant, sleep, timeout};
 
@@ -28,6 +29,16 @@ pub async fn eventually<F: Future<Output = bool>>(limit: Duration, what: &str, m
         assert!(Instant::now() < end, "{what}: not within {limit:?}");
         sleep(Duration::from_millis(2)).await;
     }
+}
+
+/// `waiters` of the client sleep, behind a hold of the client itself: the first of them has asked once since its channel is
+/// heard, when Redis had answered `asked` questions before they came.
+pub async fn asleep(client: &Client, probe: &Probe, waiters: usize, asked: u64) {
+    let asleep = || async {
+        let stats = client.stats();
+        stats.waiters == waiters && probe.calls(&["evalsha"]).await > asked && client.stats().in_flight == 0
+    };
+    eventually(secs(5), "the waiters sleep", asleep).await;
 }
 
 /// Nothing of any lock is left in the client's memory.

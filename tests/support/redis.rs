@@ -166,6 +166,14 @@ impl Probe {
         self.ask::<Value>(command).await;
     }
 
+    /// `CLIENT PAUSE` for all, and how long the key had to live at that moment.
+    pub async fn pttl_and_pause(&self, key: &str, ms: u64) -> Duration {
+        let mut both = redis::pipe();
+        both.cmd("PTTL").arg(key).cmd("CLIENT").arg("PAUSE").arg(ms).ignore();
+        let (left,): (u64,) = both.query_async(&mut self.con.clone()).await.unwrap();
+        Duration::from_millis(left)
+    }
+
     pub async fn keys(&self) -> Vec<String> {
         let mut keys: Vec<String> = self.ask(&["KEYS", "*"]).await;
         keys.sort();
