@@ -260,6 +260,7 @@ impl Shared {
             Err(error) => {
                 self.report(&error);
                 for (hold, _) in batch {
+                    self.act(&hold.key, |q, now, out| q.tick(now, out));
                     self.watch_again(hold, |hold| self.watchdog.retry(Moment::now(), hold));
                 }
             }

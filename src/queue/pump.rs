@@ -33,7 +33,8 @@ impl Queue {
         };
         // As many offers as untaken holds: a long line behind the last of them is not looked at.
         let offers = self.waiters().filter_map(offered).take(untaken);
-        let ends = self.owners.iter().flat_map(|o| o.live.iter().map(|h| h.end));
+        // The watchdog looks after the holds that it renews.
+        let ends = self.owners.iter().flat_map(|o| &o.live).filter(|h| !(h.term.renewed && h.taken)).map(|h| h.end);
         let abandoned = self.abandoned.iter().map(|(_, until)| *until);
         let mut next = offers.chain(ends).chain(abandoned).chain(self.linger_until).min();
         if self.head().is_some() && !self.is_taking_turns() {
