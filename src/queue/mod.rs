@@ -331,7 +331,7 @@ impl Queue {
                 self.lose_all(attempt.owner, out);
                 self.owner_mut(attempt.owner).counts(0);
                 self.known = Known::Busy { since: now, until: retry_in.map(|left| now.plus(left)) };
-                if !self.is_held_here() {
+                if self.owners.iter().all(|o| o.count == 0) {
                     self.sharing.heard_foreign_holder();
                 }
                 self.refused(attempt.waiter, out);

@@ -72,16 +72,27 @@ impl Queue {
             }
             match self.successor(now, id) {
                 Some(waiter) => self.start_transfer(now, id, waiter, out),
+                None if self.waits_for_the_turn(now, id) => {}
                 None => self.start_release(now, id, out),
             }
         }
     }
 
+    /// Whether the lock may be handed to somebody in line when this owner leaves it.
+    fn may_hand_over(&self, now: Moment, id: OwnerId) -> bool {
+        let last = |o: &super::Owner| o.live.is_empty() && o.count == 1 && o.transferable;
+        self.settings.handoff && !self.closed && self.owner(id).is_some_and(last) && self.sharing.may_transfer(now)
+    }
+
+    /// A late message made the head ask although the lock is held here. It will be told so in a moment, and is next.
+    fn waits_for_the_turn(&self, now: Moment, id: OwnerId) -> bool {
+        let asking = |w: &super::Waiter| Some(w.id) == self.turn && matches!(w.state, WaiterState::InFlight);
+        self.turn.is_some() && self.line.iter().any(asking) && self.may_hand_over(now, id)
+    }
+
     /// Who the lock may be handed to when this owner leaves it.
     fn successor(&self, now: Moment, id: OwnerId) -> Option<WaiterId> {
-        let owner = self.owner(id)?;
-        let last = owner.live.is_empty() && owner.count == 1 && owner.transferable;
-        if !last || !self.settings.handoff || self.closed || self.turn.is_some() || !self.sharing.may_transfer(now) {
+        if self.turn.is_some() || !self.may_hand_over(now, id) {
             return None;
         }
         let head = self.line.iter().find(|w| matches!(w.state, WaiterState::Waiting) && !w.stalled)?;
@@ -173,7 +184,7 @@ impl Queue {
         self.turn.is_some() || self.owners.iter().any(|o| o.busy != Busy::No && o.live.is_empty() && o.count > 0)
     }
 
-    pub(super) fn is_held_here(&self) -> bool {
+    fn is_held_here(&self) -> bool {
         self.owners.iter().any(|o| !o.live.is_empty())
     }
 

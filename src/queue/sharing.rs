@@ -11,6 +11,8 @@ use crate::clock::Moment;
 const RUN_TIME: Duration = Duration::from_millis(50);
 /// How long the head stands back.
 const STAND_BACK: Duration = Duration::from_millis(2);
+/// The same when nobody listens, which is once in a run time: for those who only look now and then.
+const LONG_STAND_BACK: Duration = Duration::from_millis(3);
 /// After so many stand-backs that gave the lock to nobody, stand back only once in a run time.
 const VAIN: u32 = 3;
 
@@ -67,7 +69,8 @@ impl Sharing {
     pub(super) fn freed(&mut self, now: Moment, others_wait_here: bool) {
         let due = self.vain < VAIN || self.last_stand_back.is_none_or(|last| last.plus(RUN_TIME) <= now);
         if others_wait_here && due {
-            self.stand_back_until = Some(now.plus(STAND_BACK));
+            let pause = if self.listeners == Some(0) { LONG_STAND_BACK } else { STAND_BACK };
+            self.stand_back_until = Some(now.plus(pause));
             self.last_stand_back = Some(now);
         }
     }
