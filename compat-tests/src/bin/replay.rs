@@ -1,0 +1,7 @@
+//! `replay [--redis URL] DIR...`: replays recorded vectors; see `replay --help`.
+
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    compat_tests::replay::main(std::env::args().skip(1))
+}
