@@ -5,6 +5,8 @@
 //! successor is used it kills the old link on the server by id; from then on no command of the old link can run any more.
 //! That is the *barrier* behind which an unknown outcome may be asked for.
 
+mod socket;
+
 use std::{
     io,
     pin::Pin,
@@ -18,22 +20,16 @@ use std::{
 use parking_lot::{Mutex, RwLock};
 use redis::{
     AsyncConnectionConfig, Cmd, ProtocolVersion, PushInfo, RedisError, ServerErrorKind, Value,
-    aio::MultiplexedConnection,
-    cmd,
-    io::tcp::socket2::{SockRef, TcpKeepalive},
+    aio::MultiplexedConnection, cmd,
 };
 use tokio::{
-    io::{AsyncRead, AsyncWrite},
-    net::TcpStream,
     runtime::Handle,
     sync::{Notify, watch},
     time::{Instant, error::Elapsed, sleep, timeout},
 };
 
-use crate::config::{Address, Target};
+use crate::config::Target;
 
-/// A dead peer is noticed within this time while data is unacknowledged, and about as fast when idle.
-const SILENCE: Duration = Duration::from_secs(5);
 const FIRST_BACKOFF: Duration = Duration::from_millis(20);
 const LAST_BACKOFF: Duration = Duration::from_secs(1);
 /// Commands that may wait for the writer; beyond it senders wait their turn in order.
@@ -338,7 +334,7 @@ impl Shared {
 
     /// Opens a link: connect, log in, learn its id, kill its predecessors.
     async fn open(&self, to_kill: &[(Epoch, Identity)]) -> Result<Opened, RedisError> {
-        let stream = within(self.target.connect_timeout, Stream::connect(&self.target.address)).await?;
+        let stream = within(self.target.connect_timeout, socket::connect(&self.target.address)).await?;
         let mut config = AsyncConnectionConfig::new().set_response_timeout(None).set_pipeline_buffer_size(WRITE_QUEUE);
         let mut login = self.target.login.clone();
         if let Some(push) = self.on_push.clone() {
@@ -458,36 +454,6 @@ async fn within<T>(limit: Duration, work: impl Future<Output = Result<T, RedisEr
     match timeout(limit, work).await {
         Ok(result) => result,
         Err(_) => Err(io::Error::new(io::ErrorKind::TimedOut, format!("no connection within {limit:?}")).into()),
-    }
-}
-
-trait Socket: AsyncRead + AsyncWrite + Send + Unpin {}
-impl<T: AsyncRead + AsyncWrite + Send + Unpin> Socket for T {}
-
-/// Opens sockets with the options that the barrier and the detection of dead peers rest on.
-struct Stream;
-
-impl Stream {
-    async fn connect(address: &Address) -> Result<Box<dyn Socket>, RedisError> {
-        Ok(match address {
-            Address::Tcp(host, port) => Box::new(Self::tcp(host, *port).await?),
-            #[cfg(unix)]
-            Address::Unix(path) => Box::new(tokio::net::UnixStream::connect(path).await?),
-            #[cfg(not(unix))]
-            Address::Unix(_) => return Err(unreachable_error("Unix sockets do not exist on this system")),
-        })
-    }
-
-    async fn tcp(host: &str, port: u16) -> io::Result<TcpStream> {
-        let stream = TcpStream::connect((host, port)).await?;
-        stream.set_nodelay(true)?;
-        let options = SockRef::from(&stream);
-        options.set_linger(Some(Duration::ZERO))?;
-        let probes = TcpKeepalive::new().with_time(SILENCE).with_interval(Duration::from_secs(1));
-        options.set_tcp_keepalive(&probes)?;
-        #[cfg(any(target_os = "android", target_os = "linux"))]
-        options.set_tcp_user_timeout(Some(SILENCE))?;
-        Ok(stream)
     }
 }
 

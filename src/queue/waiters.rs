@@ -1,0 +1,181 @@
+//! Those who wait: joining, being offered the lock, taking it, leaving.
+
+use std::task::Waker;
+
+use super::{Command, Held, Queue, WaitOutcome, Waiter, WaiterId, WaiterState, offer_bound};
+use crate::{clock::Moment, error::Error, lease::Term, owner::OwnerId};
+
+impl Queue {
+    /// A caller wants the lock. It gets its outcome from [`poll`](Self::poll).
+    pub(crate) fn join(
+        &mut self,
+        now: Moment,
+        owner: OwnerId,
+        term: Term,
+        immediate: bool,
+        out: &mut Vec<Command>,
+    ) -> WaiterId {
+        let id = self.next_id();
+        let mut waiter = Waiter {
+            id,
+            owner,
+            term,
+            immediate,
+            expired: false,
+            stalled: false,
+            state: WaiterState::Waiting,
+            waker: None,
+        };
+        self.abandoned.retain(|(_, until)| *until > now);
+        if self.closed {
+            waiter.state = WaiterState::Over(Some(Error::Closed));
+        } else if self.abandoned.iter().any(|(gone, _)| *gone == owner) {
+            waiter.state = WaiterState::Over(Some(Error::Unresolved { key: self.settings.name.to_string(), owner }));
+        }
+        if immediate || self.owner(owner).is_some_and(|o| !o.live.is_empty()) {
+            self.direct.push(waiter);
+        } else {
+            self.line.push_back(waiter);
+        }
+        self.pump(now, out);
+        id
+    }
+
+    /// The waiter's future was polled: takes what is offered, or leaves a waker.
+    pub(crate) fn poll(
+        &mut self,
+        now: Moment,
+        id: WaiterId,
+        waker: &Waker,
+        out: &mut Vec<Command>,
+    ) -> Option<WaitOutcome> {
+        let Some(waiter) = self.waiter(id) else { return Some(WaitOutcome::NotGranted) };
+        let was_stalled = std::mem::replace(&mut waiter.stalled, false);
+        match waiter.state {
+            WaiterState::Waiting | WaiterState::InFlight => {
+                match &mut waiter.waker {
+                    Some(old) => old.clone_from(waker),
+                    none => *none = Some(waker.clone()),
+                }
+                if was_stalled {
+                    self.pump(now, out);
+                }
+                None
+            }
+            WaiterState::Offered { .. } | WaiterState::Over(_) => {
+                let waiter = self.remove_waiter(id)?;
+                let outcome = match waiter.state {
+                    WaiterState::Offered { held, .. } => self.take(now, waiter.owner, held, out),
+                    WaiterState::Over(None) => WaitOutcome::NotGranted,
+                    WaiterState::Over(Some(error)) => WaitOutcome::Failed(error),
+                    WaiterState::Waiting | WaiterState::InFlight => unreachable!("matched above"),
+                };
+                self.pump(now, out);
+                Some(outcome)
+            }
+        }
+    }
+
+    /// The waiter's time is over: `true` if it is out, `false` if an attempt of its is in flight or an offer stands.
+    pub(crate) fn expire(&mut self, now: Moment, id: WaiterId, out: &mut Vec<Command>) -> bool {
+        match self.waiter(id) {
+            None => true,
+            Some(waiter) if matches!(waiter.state, WaiterState::Waiting) => {
+                self.remove_waiter(id);
+                self.pump(now, out);
+                true
+            }
+            Some(waiter) => {
+                waiter.expired = true;
+                false
+            }
+        }
+    }
+
+    /// The waiter's future is gone. What it was offered, or is being granted, is passed on or given back.
+    pub(crate) fn leave(&mut self, now: Moment, id: WaiterId, out: &mut Vec<Command>) {
+        let Some(waiter) = self.remove_waiter(id) else { return };
+        if let WaiterState::Offered { held, .. } = waiter.state {
+            self.give_back(waiter.owner, held.id);
+        }
+        self.pump(now, out);
+    }
+
+    /// Whether somebody still wants what an attempt would get.
+    pub(crate) fn wants(&self, id: WaiterId) -> bool {
+        self.line_index(id).is_some() || self.direct.iter().any(|w| w.id == id)
+    }
+
+    // ---- parts
+
+    /// The waiter's wait ends, with an error or without the lock.
+    pub(super) fn finish(&mut self, id: WaiterId, error: Option<Error>, out: &mut Vec<Command>) {
+        if let Some(waiter) = self.waiter(id) {
+            waiter.state = WaiterState::Over(error);
+            out.extend(waiter.waker.take().map(Command::Wake));
+        }
+    }
+
+    /// The attempt found the lock busy: the waiter goes on waiting, if it may.
+    pub(super) fn refused(&mut self, id: WaiterId, out: &mut Vec<Command>) {
+        match self.waiter(id) {
+            Some(waiter) if waiter.immediate || waiter.expired => self.finish(id, None, out),
+            _ => self.back_in_line(id),
+        }
+    }
+
+    pub(super) fn back_in_line(&mut self, id: WaiterId) {
+        let Some(waiter) = self.waiter(id) else { return };
+        if waiter.expired {
+            waiter.state = WaiterState::Over(None);
+            return;
+        }
+        waiter.state = WaiterState::Waiting;
+        let Some(index) = self.direct.iter().position(|w| w.id == id && !w.immediate) else { return };
+        let waiter = self.direct.swap_remove(index);
+        let place = self.line.partition_point(|w| w.id < id);
+        self.line.insert(place, waiter);
+    }
+
+    /// Others of an owner that holds the key now pass every gate.
+    pub(super) fn let_pass(&mut self, owner: OwnerId) {
+        while let Some(index) =
+            self.line.iter().position(|w| w.owner == owner && matches!(w.state, WaiterState::Waiting))
+        {
+            let waiter = self.line.remove(index);
+            self.direct.extend(waiter);
+        }
+    }
+
+    pub(super) fn take(&mut self, now: Moment, owner: OwnerId, held: Held, out: &mut Vec<Command>) -> WaitOutcome {
+        let state = self.owner_mut(owner);
+        let Some(hold) = state.live.iter_mut().find(|h| h.id == held.id) else {
+            return WaitOutcome::Failed(self.lost_error(owner));
+        };
+        if !held.validity.is_valid(now) {
+            self.give_back(owner, held.id);
+            return WaitOutcome::Failed(self.lost_error(owner));
+        }
+        hold.taken = true;
+        if hold.term.renewed && state.renewal.is_none() {
+            out.push(Command::WatchRenewal(owner));
+        }
+        WaitOutcome::Granted(held)
+    }
+
+    pub(super) fn withdraw_stale_offers(&mut self, now: Moment) {
+        let mut stale = Vec::new();
+        for waiter in self.line.iter_mut().chain(&mut self.direct) {
+            if let WaiterState::Offered { held, since } = &waiter.state
+                && since.plus(offer_bound(waiter.term)) <= now
+            {
+                stale.push((waiter.owner, held.id));
+                waiter.stalled = true;
+                waiter.state = WaiterState::Waiting;
+            }
+        }
+        for (owner, hold) in stale {
+            self.give_back(owner, hold);
+        }
+    }
+}
