@@ -6,6 +6,7 @@ mod client;
 mod clock;
 mod config;
 mod connection;
+mod couriers;
 mod dispatch;
 mod error;
 mod hold;

@@ -17,10 +17,11 @@ use crate::{
     clock::Moment,
     config::{Config, ErrorHook, Target},
     connection::Connection,
+    couriers::{Carry, Couriers},
     error::Error,
     lease::Term,
     owner::{OwnerId, Owners},
-    queue::{Command, Queue, Settings, WaiterId},
+    queue::{Attempt, Command, Queue, Release, Settings, Transfer, WaiterId},
     topology::{Flavour, Topology},
     wakeups::{Listener, Wakeups},
     watchdog::{Watchdog, alarm::Alarm, wheel::Token},
@@ -68,6 +69,7 @@ pub(crate) struct Shared {
     pub(crate) response_timeout: std::time::Duration,
     handoff: bool,
     hook: Option<ErrorHook>,
+    couriers: Couriers<Job>,
     timers: Arc<Alarm<Weak<Key>>>,
     shards: [Mutex<HashMap<Arc<str>, Arc<Key>>>; SHARDS],
     hasher: std::hash::RandomState,
@@ -98,6 +100,7 @@ impl Shared {
                 response_timeout: config.response_timeout,
                 handoff: config.local_handoff,
                 hook: config.on_background_error.clone(),
+                couriers: Couriers::new(runtime.clone()),
                 timers: Alarm::new(TICK, TURN, &runtime, fire),
                 runtime,
                 shards: std::array::from_fn(|_| Mutex::default()),
@@ -281,12 +284,10 @@ impl Shared {
     }
 
     fn carry_out(&self, key: &Arc<Key>, command: Command) {
-        let Some(me) = self.me.upgrade() else { return };
-        let key = key.clone();
         match command {
-            Command::Attempt(attempt) => drop(self.runtime.spawn(me.attempt(key, attempt))),
-            Command::Release(release) => drop(self.runtime.spawn(me.release(key, release))),
-            Command::Transfer(transfer) => drop(self.runtime.spawn(me.transfer(key, transfer))),
+            Command::Attempt(attempt) => self.send(key, Task::Attempt(attempt)),
+            Command::Release(release) => self.send(key, Task::Release(release)),
+            Command::Transfer(transfer) => self.send(key, Task::Transfer(transfer)),
             Command::Settle(reply, outcome) => {
                 if let Err(Err(error)) = reply.send(outcome) {
                     self.report(&error);
@@ -294,6 +295,36 @@ impl Shared {
             }
             Command::Wake(waker) => waker.wake(),
             Command::CancelRenewal(_) | Command::Listen | Command::Unlisten | Command::WatchRenewal(_) => {}
+        }
+    }
+
+    fn send(&self, key: &Arc<Key>, task: Task) {
+        if let Some(shared) = self.me.upgrade() {
+            self.couriers.send(Job { shared, key: key.clone(), task });
+        }
+    }
+}
+
+/// A command on its way to Redis.
+pub(crate) struct Job {
+    shared: Arc<Shared>,
+    key: Arc<Key>,
+    task: Task,
+}
+
+enum Task {
+    Attempt(Attempt),
+    Release(Release),
+    Transfer(Transfer),
+}
+
+impl Carry for Job {
+    async fn carry(self) {
+        let Self { shared, key, task } = self;
+        match task {
+            Task::Attempt(attempt) => shared.attempt(key, attempt).await,
+            Task::Release(release) => shared.release(key, release).await,
+            Task::Transfer(transfer) => shared.transfer(key, transfer).await,
         }
     }
 }
