@@ -6,7 +6,7 @@
 
 use std::{
     fmt,
-    future::{Future, IntoFuture},
+    future::{Future, IntoFuture, poll_fn},
     io,
     pin::Pin,
     sync::Arc,
@@ -158,8 +158,10 @@ async fn acquire(request: Request, wait: WaitTime) -> Result<Option<Guard>, Erro
     keys::check_name(&names.key)?;
     let term = Term::new(lease, shared.watchdog_timeout)?;
     let owner = owner.unwrap_or_else(|| shared.owners.fresh());
-    let (key, id) = shared.join(&names, owner, term, wait == WaitTime::None)?;
-    let mut waiting = Waiting { shared, key, id, over: false };
+    let immediate = wait == WaitTime::None;
+    let joined = poll_fn(|cx| Poll::Ready(shared.join(&names, owner, term, immediate, cx.waker())));
+    let (key, id, answered) = joined.await?;
+    let mut waiting = Waiting { shared, key, id, joined: !answered, over: false };
     let outcome = match wait {
         WaitTime::Forever | WaitTime::None => (&mut waiting).await,
         WaitTime::Until(end) => match timeout_at(end, &mut waiting).await {
@@ -179,6 +181,8 @@ struct Waiting {
     shared: Arc<Shared>,
     key: Arc<Key>,
     id: WaiterId,
+    /// It has just joined and left its waker: there is nothing to ask yet.
+    joined: bool,
     over: bool,
 }
 
@@ -208,6 +212,9 @@ impl Future for Waiting {
     type Output = WaitOutcome;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<WaitOutcome> {
+        if std::mem::take(&mut self.joined) {
+            return Poll::Pending;
+        }
         let id = self.id;
         match self.shared.act(&self.key, |q, now, out| q.poll(now, id, cx.waker(), out)) {
             Some(outcome) => {

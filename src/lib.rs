@@ -9,6 +9,7 @@ mod connection;
 mod couriers;
 mod dispatch;
 mod error;
+mod few;
 mod hold;
 mod keys;
 mod lease;

@@ -8,6 +8,7 @@ use std::{
         Arc, Weak,
         atomic::{AtomicBool, Ordering},
     },
+    task::Waker,
 };
 
 use parking_lot::Mutex;
@@ -19,6 +20,7 @@ use crate::{
     connection::Connection,
     couriers::{Carry, Couriers},
     error::Error,
+    few::Few,
     lease::Term,
     owner::{OwnerId, Owners},
     queue::{Attempt, Command, Queue, Release, Settings, Transfer, WaiterId},
@@ -124,21 +126,24 @@ impl Shared {
         self.topology.nodes().map(Connection::address).collect::<Vec<_>>().join(",")
     }
 
-    /// Brings a new waiter to its key.
+    /// Brings a new waiter to its key; `true`: its wait is over already.
     pub(crate) fn join(
         &self,
         names: &Arc<Names>,
         owner: OwnerId,
         term: Term,
         immediate: bool,
-    ) -> Result<(Arc<Key>, WaiterId), Error> {
+        waker: &Waker,
+    ) -> Result<(Arc<Key>, WaiterId, bool), Error> {
         loop {
             if self.closed.load(Ordering::Acquire) {
                 return Err(Error::Closed);
             }
             let key = self.key(names);
-            if let Some(id) = self.act_unless_removed(&key, |q, now, out| q.join(now, owner, term, immediate, out)) {
-                return Ok((key, id));
+            if let Some((id, over)) =
+                self.act_unless_removed(&key, |q, now, out| q.join(now, owner, term, immediate, waker, out))
+            {
+                return Ok((key, id, over));
             }
         }
     }
@@ -149,7 +154,7 @@ impl Shared {
     }
 
     /// Gives an event to a key's queue and carries out what comes of it.
-    pub(crate) fn act<R>(&self, key: &Arc<Key>, event: impl FnOnce(&mut Queue, Moment, &mut Vec<Command>) -> R) -> R {
+    pub(crate) fn act<R>(&self, key: &Arc<Key>, event: impl FnOnce(&mut Queue, Moment, &mut Few<Command>) -> R) -> R {
         let state = key.state.lock();
         self.act_locked(key, state, event)
     }
@@ -179,21 +184,20 @@ impl Shared {
 
     fn key(&self, names: &Arc<Names>) -> Arc<Key> {
         let mut shard = self.shard(&names.key).lock();
-        if let Some(key) = shard.get(&names.key) {
-            return key.clone();
-        }
+        shard.entry(names.key.clone()).or_insert_with(|| self.new_key(names)).clone()
+    }
+
+    fn new_key(&self, names: &Arc<Names>) -> Arc<Key> {
         let settings =
             Settings { name: names.key.clone(), handoff: self.handoff, watchdog_timeout: self.watchdog_timeout };
         let state = KeyState { queue: Queue::new(settings), timer: None, removed: false };
-        let key = Arc::new(Key { names: names.clone(), state: Mutex::new(state) });
-        shard.insert(names.key.clone(), key.clone());
-        key
+        Arc::new(Key { names: names.clone(), state: Mutex::new(state) })
     }
 
     fn act_unless_removed<R>(
         &self,
         key: &Arc<Key>,
-        event: impl FnOnce(&mut Queue, Moment, &mut Vec<Command>) -> R,
+        event: impl FnOnce(&mut Queue, Moment, &mut Few<Command>) -> R,
     ) -> Option<R> {
         let state = key.state.lock();
         if state.removed {
@@ -206,12 +210,12 @@ impl Shared {
         &self,
         key: &Arc<Key>,
         mut state: parking_lot::MutexGuard<'_, KeyState>,
-        event: impl FnOnce(&mut Queue, Moment, &mut Vec<Command>) -> R,
+        event: impl FnOnce(&mut Queue, Moment, &mut Few<Command>) -> R,
     ) -> R {
         let now = Moment::now();
-        let mut commands = Vec::new();
+        let mut commands = Few::new();
         let result = event(&mut state.queue, now, &mut commands);
-        commands.retain(|command| match command {
+        commands.retain_mut(|command| match command {
             Command::WatchRenewal(owner) => {
                 let token = self.watchdog.watch(now, Watched { key: key.clone(), owner: *owner });
                 if let Some(surplus) = state.queue.watched(*owner, token) {
@@ -249,11 +253,10 @@ impl Shared {
 
     fn remove(&self, key: &Arc<Key>) {
         let mut shard = self.shard(&key.names.key).lock();
-        if shard.get(&key.names.key).is_some_and(|found| Arc::ptr_eq(found, key)) {
-            shard.remove(&key.names.key);
-            if shard.is_empty() && shard.capacity() > 1024 {
-                shard.shrink_to_fit();
-            }
+        // A name has one key in the table until that key is marked as removed, which happened just now.
+        shard.remove(&key.names.key);
+        if shard.is_empty() && shard.capacity() > 1024 {
+            shard.shrink_to_fit();
         }
     }
 
@@ -358,7 +361,7 @@ struct KeyListener {
 }
 
 impl KeyListener {
-    fn act(&self, event: impl FnOnce(&mut Queue, Moment, &mut Vec<Command>)) {
+    fn act(&self, event: impl FnOnce(&mut Queue, Moment, &mut Few<Command>)) {
         if let Some(shared) = self.shared.upgrade() {
             shared.act(&self.key, event);
         }

@@ -9,6 +9,7 @@ use super::{
 use crate::{
     clock::Moment,
     error::{Error, LeaseLost},
+    few::Few,
     lease::{Term, margin},
     owner::OwnerId,
     validity::Validity,
@@ -22,7 +23,7 @@ impl Queue {
         attempt: &Attempt,
         sent: Moment,
         reply: AttemptReply,
-        out: &mut Vec<Command>,
+        out: &mut Few<Command>,
     ) {
         self.end_turn(attempt.waiter);
         self.owner_mut(attempt.owner).busy = Busy::No;
@@ -44,7 +45,7 @@ impl Queue {
     }
 
     /// An attempt failed for certain: Redis did not grant it.
-    pub(crate) fn attempt_failed(&mut self, now: Moment, attempt: &Attempt, error: Error, out: &mut Vec<Command>) {
+    pub(crate) fn attempt_failed(&mut self, now: Moment, attempt: &Attempt, error: Error, out: &mut Few<Command>) {
         if self.turn == Some(attempt.waiter) {
             self.known = Known::Nothing;
         }
@@ -56,13 +57,13 @@ impl Queue {
     }
 
     /// An attempt or transfer takes too long to resolve: its waiter is told, the rest goes on in the background.
-    pub(crate) fn overdue(&mut self, now: Moment, waiter: WaiterId, error: Error, out: &mut Vec<Command>) {
+    pub(crate) fn overdue(&mut self, now: Moment, waiter: WaiterId, error: Error, out: &mut Few<Command>) {
         self.finish(waiter, Some(error), out);
         self.pump(now, out);
     }
 
     /// Nothing of an unresolved attempt can run any more, and nobody wants it: what it may have got is given back.
-    pub(crate) fn undo(&mut self, now: Moment, attempt: &Attempt, out: &mut Vec<Command>) {
+    pub(crate) fn undo(&mut self, now: Moment, attempt: &Attempt, out: &mut Few<Command>) {
         self.end_turn(attempt.waiter);
         let end = now.plus(attempt.ttl);
         let owner = self.owner_mut(attempt.owner);
@@ -87,7 +88,7 @@ impl Queue {
         sent: Moment,
         granted: bool,
         listeners: Option<u64>,
-        out: &mut Vec<Command>,
+        out: &mut Few<Command>,
     ) {
         self.end_turn(transfer.waiter);
         self.owner_mut(transfer.new).busy = Busy::No;
@@ -109,7 +110,7 @@ impl Queue {
     }
 
     /// A transfer was refused or failed for certain: the old owner still holds, and releases in the ordinary way.
-    pub(crate) fn transfer_failed(&mut self, now: Moment, transfer: &Transfer, out: &mut Vec<Command>) {
+    pub(crate) fn transfer_failed(&mut self, now: Moment, transfer: &Transfer, out: &mut Few<Command>) {
         self.end_turn(transfer.waiter);
         self.owner_mut(transfer.new).busy = Busy::No;
         let old = self.owner_mut(transfer.old);
@@ -125,7 +126,7 @@ impl Queue {
         now: Moment,
         transfer: &Transfer,
         error: Error,
-        out: &mut Vec<Command>,
+        out: &mut Few<Command>,
     ) {
         self.end_turn(transfer.waiter);
         for owner in [transfer.old, transfer.new] {
@@ -149,7 +150,7 @@ impl Queue {
         found: u64,
         untold: Option<Error>,
         repeated: bool,
-        out: &mut Vec<Command>,
+        out: &mut Few<Command>,
     ) {
         let freed = release.target == 0;
         let name = self.settings.name.clone();
@@ -193,14 +194,14 @@ impl Queue {
     }
 
     /// A release failed and goes on in the background: whoever waits for it is told.
-    pub(crate) fn release_failing(&mut self, owner: OwnerId, error: &Error, out: &mut Vec<Command>) {
+    pub(crate) fn release_failing(&mut self, owner: OwnerId, error: &Error, out: &mut Few<Command>) {
         self.settle_waiting(owner, error, out);
         self.sharing.forget_own_messages();
         self.dirty = true;
     }
 
     /// The lease of what could not be released has ended.
-    pub(crate) fn release_given_up(&mut self, now: Moment, release: &Release, out: &mut Vec<Command>) {
+    pub(crate) fn release_given_up(&mut self, now: Moment, release: &Release, out: &mut Few<Command>) {
         let lost = self.lost_error(release.owner);
         let owner = self.owner_mut(release.owner);
         owner.busy = Busy::No;
@@ -224,7 +225,7 @@ impl Queue {
         target: u64,
         found: u64,
         sent: Moment,
-        out: &mut Vec<Command>,
+        out: &mut Few<Command>,
     ) {
         let hold_id = self.next_id();
         let end = sent.plus(term.length);

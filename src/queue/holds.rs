@@ -6,6 +6,7 @@ use super::{Command, HoldId, Queue, ReleaseReply, WaiterState};
 use crate::{
     clock::Moment,
     error::Error,
+    few::Few,
     lease::{Term, margin},
     owner::OwnerId,
     validity::Validity,
@@ -52,8 +53,8 @@ pub(super) enum Busy {
 #[derive(Debug)]
 pub(super) struct Owner {
     pub(super) id: OwnerId,
-    pub(super) live: Vec<Hold>,
-    pub(super) leaving: Vec<Leaving>,
+    pub(super) live: Few<Hold>,
+    pub(super) leaving: Few<Leaving>,
     /// The highest count that Redis can have: what has to be brought down.
     pub(super) count: u64,
     /// The lowest it must have: a hold is missing only below that. Differs from `count` after an unknown outcome.
@@ -78,8 +79,8 @@ impl Owner {
     fn new(id: OwnerId) -> Self {
         Self {
             id,
-            live: Vec::new(),
-            leaving: Vec::new(),
+            live: Few::new(),
+            leaving: Few::new(),
             count: 0,
             at_least: 0,
             busy: Busy::No,
@@ -140,7 +141,7 @@ impl Queue {
         owner: OwnerId,
         hold: HoldId,
         reply: Option<ReleaseReply>,
-        out: &mut Vec<Command>,
+        out: &mut Few<Command>,
     ) {
         let lost = self.lost_error(owner);
         let closed = self.closed;
@@ -177,7 +178,7 @@ impl Queue {
     }
 
     /// Everything held here was taken away by force.
-    pub(crate) fn forced(&mut self, now: Moment, before: HoldId, out: &mut Vec<Command>) {
+    pub(crate) fn forced(&mut self, now: Moment, before: HoldId, out: &mut Few<Command>) {
         let owners: Vec<OwnerId> = self.owners.iter().filter(|o| o.busy == Busy::No).map(|o| o.id).collect();
         for owner in owners {
             self.lose_some(owner, |id| id <= before, out);
@@ -227,7 +228,7 @@ impl Queue {
         due: RenewalDue,
         sent: Moment,
         found: u64,
-        out: &mut Vec<Command>,
+        out: &mut Few<Command>,
     ) {
         let timeout = self.settings.watchdog_timeout;
         let Some(state) = self.owners.iter_mut().find(|o| o.id == owner) else { return };
@@ -306,15 +307,15 @@ impl Queue {
         state.unknown_end = state.unknown_end.max(Some(hold.end));
     }
 
-    pub(super) fn lose_all(&mut self, owner: OwnerId, out: &mut Vec<Command>) {
+    pub(super) fn lose_all(&mut self, owner: OwnerId, out: &mut Few<Command>) {
         self.lose_some(owner, |_| true, out);
     }
 
     /// These holds are gone: their guards are told, an offer of one ends its wait.
-    pub(super) fn lose_some(&mut self, owner: OwnerId, which: impl Fn(HoldId) -> bool, out: &mut Vec<Command>) {
+    pub(super) fn lose_some(&mut self, owner: OwnerId, which: impl Fn(HoldId) -> bool, out: &mut Few<Command>) {
         let Some(state) = self.owners.iter_mut().find(|o| o.id == owner) else { return };
         let mut untaken = Vec::new();
-        state.live.retain(|hold| {
+        state.live.retain_mut(|hold| {
             if !which(hold.id) {
                 return true;
             }
@@ -341,21 +342,22 @@ impl Queue {
         &mut self,
         owner: OwnerId,
         outcome: impl Fn(&Leaving) -> Result<(), Error>,
-        out: &mut Vec<Command>,
+        out: &mut Few<Command>,
     ) {
         let state = self.owner_mut(owner);
-        let (covered, rest) = std::mem::take(&mut state.leaving).into_iter().partition(|l: &Leaving| l.covered);
-        state.leaving = rest;
-        for mut leaving in covered {
-            if let Some(reply) = leaving.reply.take() {
-                let outcome = outcome(&leaving);
-                out.push(Command::Settle(reply, outcome));
+        state.leaving.retain_mut(|leaving| {
+            if !leaving.covered {
+                return true;
             }
-        }
+            if let Some(reply) = leaving.reply.take() {
+                out.push(Command::Settle(reply, outcome(leaving)));
+            }
+            false
+        });
     }
 
     /// Tells those who wait for a release, which goes on.
-    pub(super) fn settle_waiting(&mut self, owner: OwnerId, error: &Error, out: &mut Vec<Command>) {
+    pub(super) fn settle_waiting(&mut self, owner: OwnerId, error: &Error, out: &mut Few<Command>) {
         let state = self.owner_mut(owner);
         for leaving in state.leaving.iter_mut().filter(|l| l.covered) {
             if let Some(reply) = leaving.reply.take() {
@@ -365,7 +367,7 @@ impl Queue {
     }
 
     /// Holds whose lease has ended unrenewed are lost by themselves.
-    pub(super) fn end_leases(&mut self, now: Moment, out: &mut Vec<Command>) {
+    pub(super) fn end_leases(&mut self, now: Moment, out: &mut Few<Command>) {
         let mut index = 0;
         while index < self.owners.len() {
             let state = &self.owners[index];

@@ -23,6 +23,7 @@ use tokio::sync::oneshot;
 use crate::{
     clock::Moment,
     error::{Error, LeaseLost},
+    few::Few,
     lease::Term,
     owner::OwnerId,
     watchdog::wheel::Token,
@@ -171,11 +172,11 @@ enum Known {
 #[derive(Debug)]
 pub(crate) struct Queue {
     settings: Settings,
-    owners: Vec<Owner>,
+    owners: Few<Owner>,
     /// Those who wait their turn, by id.
     line: VecDeque<Waiter>,
     /// Those who ask at once: no wait, or their owner holds the key already.
-    direct: Vec<Waiter>,
+    direct: Few<Waiter>,
     /// Owners whose acquire may still run: their hold counts as free, and they get nothing until then.
     abandoned: Vec<(OwnerId, Moment)>,
     channel: Channel,
@@ -194,9 +195,9 @@ impl Queue {
     pub(crate) fn new(settings: Settings) -> Self {
         Self {
             settings,
-            owners: Vec::new(),
+            owners: Few::new(),
             line: VecDeque::new(),
-            direct: Vec::new(),
+            direct: Few::new(),
             abandoned: Vec::new(),
             channel: Channel::Off,
             dirty: false,
@@ -212,7 +213,7 @@ impl Queue {
     // ---- the channel
 
     /// The channel is confirmed: whatever happened before was not heard.
-    pub(crate) fn channel_live(&mut self, now: Moment, out: &mut Vec<Command>) {
+    pub(crate) fn channel_live(&mut self, now: Moment, out: &mut Few<Command>) {
         if self.channel != Channel::Off {
             self.channel = Channel::Live;
             self.dirty = true;
@@ -222,7 +223,7 @@ impl Queue {
     }
 
     /// The channel is not heard any more; it will be again.
-    pub(crate) fn channel_lost(&mut self, now: Moment, out: &mut Vec<Command>) {
+    pub(crate) fn channel_lost(&mut self, now: Moment, out: &mut Few<Command>) {
         if self.channel != Channel::Off {
             self.channel = Channel::Pending;
             self.dirty = true;
@@ -232,7 +233,7 @@ impl Queue {
     }
 
     /// Redis does not let us listen: nobody here can wait.
-    pub(crate) fn channel_refused(&mut self, now: Moment, error: &Error, out: &mut Vec<Command>) {
+    pub(crate) fn channel_refused(&mut self, now: Moment, error: &Error, out: &mut Few<Command>) {
         let waiting: Vec<WaiterId> =
             self.line.iter().filter(|w| matches!(w.state, WaiterState::Waiting)).map(|w| w.id).collect();
         for id in waiting {
@@ -242,7 +243,7 @@ impl Queue {
     }
 
     /// Somebody published. What it says does not matter.
-    pub(crate) fn message(&mut self, now: Moment, out: &mut Vec<Command>) {
+    pub(crate) fn message(&mut self, now: Moment, out: &mut Few<Command>) {
         if self.sharing.heard() {
             self.dirty = true;
             self.pump(now, out);
@@ -252,7 +253,7 @@ impl Queue {
     // ---- time and end
 
     /// Time has passed: see [`next_deadline`](Self::next_deadline).
-    pub(crate) fn tick(&mut self, now: Moment, out: &mut Vec<Command>) {
+    pub(crate) fn tick(&mut self, now: Moment, out: &mut Few<Command>) {
         self.abandoned.retain(|(_, until)| *until > now);
         self.withdraw_stale_offers(now);
         self.end_leases(now, out);
@@ -263,7 +264,7 @@ impl Queue {
     }
 
     /// The client shuts down: waiters end, holds are lost but not released; what is being released goes on.
-    pub(crate) fn close(&mut self, now: Moment, out: &mut Vec<Command>) {
+    pub(crate) fn close(&mut self, now: Moment, out: &mut Few<Command>) {
         self.closed = true;
         let offered: Vec<(OwnerId, HoldId)> = self.waiters().filter_map(Waiter::offer).collect();
         for (owner, hold) in offered {
@@ -273,7 +274,7 @@ impl Queue {
         for id in ids {
             self.finish(id, Some(Error::Closed), out);
         }
-        for owner in &mut self.owners {
+        for owner in &mut *self.owners {
             owner.live.iter().for_each(|hold| hold.validity.lose());
             out.extend(owner.renewal.take().map(Command::CancelRenewal));
         }
@@ -310,7 +311,7 @@ impl Queue {
     }
 
     fn waiters(&self) -> impl Iterator<Item = &Waiter> {
-        self.line.iter().chain(&self.direct)
+        self.line.iter().chain(&*self.direct)
     }
 
     fn waiter(&mut self, id: WaiterId) -> Option<&mut Waiter> {
@@ -325,7 +326,7 @@ impl Queue {
             return self.line.remove(index);
         }
         let index = self.direct.iter().position(|w| w.id == id)?;
-        Some(self.direct.swap_remove(index))
+        Some(self.direct.remove(index))
     }
 
     fn end_turn(&mut self, id: WaiterId) {

@@ -4,11 +4,11 @@ use super::{
     Attempt, Busy, Channel, Command, DEGRADED_POLL, EXPIRY_SLACK, Known, LINGER, POLL, Queue, Release, Transfer,
     WaiterId, WaiterState, offer_bound,
 };
-use crate::{clock::Moment, owner::OwnerId};
+use crate::{clock::Moment, few::Few, owner::OwnerId};
 
 impl Queue {
     /// Emits every command that is due.
-    pub(super) fn pump(&mut self, now: Moment, out: &mut Vec<Command>) {
+    pub(super) fn pump(&mut self, now: Moment, out: &mut Few<Command>) {
         self.reconcile(now, out);
         self.ask_directly(now, out);
         self.ask_for_the_head(now, out);
@@ -26,7 +26,7 @@ impl Queue {
 
     /// When [`tick`](Self::tick) has something to do.
     pub(crate) fn next_deadline(&mut self, now: Moment) -> Option<Moment> {
-        let untaken = self.owners.iter().flat_map(|o| &o.live).filter(|h| !h.taken).count();
+        let untaken = self.owners.iter().flat_map(|o| o.live.iter()).filter(|h| !h.taken).count();
         let offered = |w: &super::Waiter| match &w.state {
             WaiterState::Offered { since, .. } => Some(since.plus(offer_bound(w.term))),
             _ => None,
@@ -34,7 +34,8 @@ impl Queue {
         // As many offers as untaken holds: a long line behind the last of them is not looked at.
         let offers = self.waiters().filter_map(offered).take(untaken);
         // The watchdog looks after the holds that it renews.
-        let ends = self.owners.iter().flat_map(|o| &o.live).filter(|h| !(h.term.renewed && h.taken)).map(|h| h.end);
+        let ends =
+            self.owners.iter().flat_map(|o| o.live.iter()).filter(|h| !(h.term.renewed && h.taken)).map(|h| h.end);
         let abandoned = self.abandoned.iter().map(|(_, until)| *until);
         let mut next = offers.chain(ends).chain(abandoned).chain(self.linger_until).min();
         if self.head().is_some() && !self.is_taking_turns() {
@@ -49,7 +50,7 @@ impl Queue {
     }
 
     /// Brings every owner's count to its live holds: by a transfer to the head where that may be, else by a release.
-    fn reconcile(&mut self, now: Moment, out: &mut Vec<Command>) {
+    fn reconcile(&mut self, now: Moment, out: &mut Few<Command>) {
         for index in 0..self.owners.len() {
             let owner = &self.owners[index];
             if owner.busy != Busy::No {
@@ -100,7 +101,7 @@ impl Queue {
         idle.then_some(head.id)
     }
 
-    fn start_transfer(&mut self, now: Moment, old: OwnerId, id: WaiterId, out: &mut Vec<Command>) {
+    fn start_transfer(&mut self, now: Moment, old: OwnerId, id: WaiterId, out: &mut Few<Command>) {
         let Some(waiter) = self.waiter(id) else { return };
         waiter.state = WaiterState::InFlight;
         let (new, term) = (waiter.owner, waiter.term);
@@ -115,7 +116,7 @@ impl Queue {
         out.push(Command::Transfer(Transfer { old, new, waiter: id, term, end }));
     }
 
-    fn start_release(&mut self, now: Moment, id: OwnerId, out: &mut Vec<Command>) {
+    fn start_release(&mut self, now: Moment, id: OwnerId, out: &mut Few<Command>) {
         let listening = self.channel == Channel::Live;
         let owner = self.owner_mut(id);
         owner.busy = Busy::Yes;
@@ -131,7 +132,7 @@ impl Queue {
     }
 
     /// Those who do not stand in line ask as soon as nothing of their owner is in flight.
-    fn ask_directly(&mut self, now: Moment, out: &mut Vec<Command>) {
+    fn ask_directly(&mut self, now: Moment, out: &mut Few<Command>) {
         for index in 0..self.direct.len() {
             let waiter = &self.direct[index];
             if !matches!(waiter.state, WaiterState::Waiting) || waiter.stalled {
@@ -144,7 +145,7 @@ impl Queue {
         }
     }
 
-    fn ask_for_the_head(&mut self, now: Moment, out: &mut Vec<Command>) {
+    fn ask_for_the_head(&mut self, now: Moment, out: &mut Few<Command>) {
         if self.is_taking_turns() {
             return;
         }
@@ -155,7 +156,7 @@ impl Queue {
         }
     }
 
-    fn start_attempt(&mut self, now: Moment, id: WaiterId, out: &mut Vec<Command>) {
+    fn start_attempt(&mut self, now: Moment, id: WaiterId, out: &mut Few<Command>) {
         let holds = |owner: OwnerId| self.owner(owner).is_some_and(|o| !o.live.is_empty());
         let abandoned = self.abandoned.iter().map(|(gone, _)| *gone).filter(|&gone| !holds(gone)).collect();
         let Some(waiter) = self.waiter(id) else { return };
@@ -220,7 +221,7 @@ impl Queue {
         }
     }
 
-    fn listen_or_not(&mut self, now: Moment, out: &mut Vec<Command>) {
+    fn listen_or_not(&mut self, now: Moment, out: &mut Few<Command>) {
         let waiting = self.line.iter().any(|w| matches!(w.state, WaiterState::Waiting));
         let in_line = waiting || self.line.iter().any(|w| matches!(w.state, WaiterState::InFlight));
         match self.channel {

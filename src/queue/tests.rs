@@ -120,8 +120,8 @@ impl World {
         }
     }
 
-    fn act<R>(&mut self, event: impl FnOnce(&mut Queue, Moment, &mut Vec<Command>) -> R) -> R {
-        let mut out = Vec::new();
+    fn act<R>(&mut self, event: impl FnOnce(&mut Queue, Moment, &mut Few<Command>) -> R) -> R {
+        let mut out = Few::new();
         let result = event(&mut self.queue, self.now, &mut out);
         for command in out {
             match command {
@@ -141,7 +141,7 @@ impl World {
     fn join(&mut self, explicit: bool, immediate: bool) {
         let owner = if explicit { self.explicit } else { self.owners.fresh() };
         let term = Term { length: LEASE, renewed: false };
-        let id = self.act(|q, now, out| q.join(now, owner, term, immediate, out));
+        let (id, _) = self.act(|q, now, out| q.join(now, owner, term, immediate, Waker::noop(), out));
         self.waiters.push((id, owner));
         self.poll(id);
     }

@@ -3,18 +3,19 @@
 use std::task::Waker;
 
 use super::{Command, Held, Queue, WaitOutcome, Waiter, WaiterId, WaiterState, offer_bound};
-use crate::{clock::Moment, error::Error, lease::Term, owner::OwnerId};
+use crate::{clock::Moment, error::Error, few::Few, lease::Term, owner::OwnerId};
 
 impl Queue {
-    /// A caller wants the lock. It gets its outcome from [`poll`](Self::poll).
+    /// A caller wants the lock. It is woken when [`poll`](Self::poll) has its outcome; `true`: it has it now.
     pub(crate) fn join(
         &mut self,
         now: Moment,
         owner: OwnerId,
         term: Term,
         immediate: bool,
-        out: &mut Vec<Command>,
-    ) -> WaiterId {
+        waker: &Waker,
+        out: &mut Few<Command>,
+    ) -> (WaiterId, bool) {
         let id = self.next_id();
         let mut waiter = Waiter {
             id,
@@ -24,7 +25,7 @@ impl Queue {
             expired: false,
             stalled: false,
             state: WaiterState::Waiting,
-            waker: None,
+            waker: Some(waker.clone()),
         };
         self.abandoned.retain(|(_, until)| *until > now);
         if self.closed {
@@ -32,13 +33,14 @@ impl Queue {
         } else if self.abandoned.iter().any(|(gone, _)| *gone == owner) {
             waiter.state = WaiterState::Over(Some(Error::Unresolved { key: self.settings.name.to_string(), owner }));
         }
+        let over = matches!(waiter.state, WaiterState::Over(_));
         if immediate || self.owner(owner).is_some_and(|o| !o.live.is_empty()) {
             self.direct.push(waiter);
         } else {
             self.line.push_back(waiter);
         }
         self.pump(now, out);
-        id
+        (id, over)
     }
 
     /// The waiter's future was polled: takes what is offered, or leaves a waker.
@@ -47,7 +49,7 @@ impl Queue {
         now: Moment,
         id: WaiterId,
         waker: &Waker,
-        out: &mut Vec<Command>,
+        out: &mut Few<Command>,
     ) -> Option<WaitOutcome> {
         let Some(waiter) = self.waiter(id) else { return Some(WaitOutcome::NotGranted) };
         let was_stalled = std::mem::replace(&mut waiter.stalled, false);
@@ -77,7 +79,7 @@ impl Queue {
     }
 
     /// The waiter's time is over: `true` if it is out, `false` if an attempt of its is in flight or an offer stands.
-    pub(crate) fn expire(&mut self, now: Moment, id: WaiterId, out: &mut Vec<Command>) -> bool {
+    pub(crate) fn expire(&mut self, now: Moment, id: WaiterId, out: &mut Few<Command>) -> bool {
         match self.waiter(id) {
             None => true,
             Some(waiter) if matches!(waiter.state, WaiterState::Waiting) => {
@@ -93,7 +95,7 @@ impl Queue {
     }
 
     /// The waiter's future is gone. What it was offered, or is being granted, is passed on or given back.
-    pub(crate) fn leave(&mut self, now: Moment, id: WaiterId, out: &mut Vec<Command>) {
+    pub(crate) fn leave(&mut self, now: Moment, id: WaiterId, out: &mut Few<Command>) {
         let Some(waiter) = self.remove_waiter(id) else { return };
         if let WaiterState::Offered { held, .. } = waiter.state {
             self.give_back(waiter.owner, held.id);
@@ -109,7 +111,7 @@ impl Queue {
     // ---- parts
 
     /// The waiter's wait ends, with an error or without the lock.
-    pub(super) fn finish(&mut self, id: WaiterId, error: Option<Error>, out: &mut Vec<Command>) {
+    pub(super) fn finish(&mut self, id: WaiterId, error: Option<Error>, out: &mut Few<Command>) {
         if let Some(waiter) = self.waiter(id) {
             waiter.state = WaiterState::Over(error);
             out.extend(waiter.waker.take().map(Command::Wake));
@@ -117,7 +119,7 @@ impl Queue {
     }
 
     /// The attempt found the lock busy: the waiter goes on waiting, if it may.
-    pub(super) fn refused(&mut self, id: WaiterId, out: &mut Vec<Command>) {
+    pub(super) fn refused(&mut self, id: WaiterId, out: &mut Few<Command>) {
         match self.waiter(id) {
             Some(waiter) if waiter.immediate || waiter.expired => self.finish(id, None, out),
             _ => self.back_in_line(id),
@@ -132,7 +134,7 @@ impl Queue {
         }
         waiter.state = WaiterState::Waiting;
         let Some(index) = self.direct.iter().position(|w| w.id == id && !w.immediate) else { return };
-        let waiter = self.direct.swap_remove(index);
+        let waiter = self.direct.remove(index);
         let place = self.line.partition_point(|w| w.id < id);
         self.line.insert(place, waiter);
     }
@@ -147,7 +149,7 @@ impl Queue {
         }
     }
 
-    pub(super) fn take(&mut self, now: Moment, owner: OwnerId, held: Held, out: &mut Vec<Command>) -> WaitOutcome {
+    pub(super) fn take(&mut self, now: Moment, owner: OwnerId, held: Held, out: &mut Few<Command>) -> WaitOutcome {
         let state = self.owner_mut(owner);
         let Some(hold) = state.live.iter_mut().find(|h| h.id == held.id) else {
             return WaitOutcome::Failed(self.lost_error(owner));
@@ -165,7 +167,7 @@ impl Queue {
 
     pub(super) fn withdraw_stale_offers(&mut self, now: Moment) {
         let mut stale = Vec::new();
-        for waiter in self.line.iter_mut().chain(&mut self.direct) {
+        for waiter in self.line.iter_mut().chain(&mut *self.direct) {
             if let WaiterState::Offered { held, since } = &waiter.state
                 && since.plus(offer_bound(waiter.term)) <= now
             {
