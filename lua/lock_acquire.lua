@@ -5,7 +5,7 @@
 -- ARGV[3] lease of this hold, ms, > 0   ARGV[4] the longest that any hold of the owner was promised, ms, >= ARGV[3]
 -- ARGV[5..] owners whose own acquire was abandoned unresolved: a hold of theirs counts as free
 -- Returns nil: granted, the key was free, count is 1 | {n}: granted, n was the count found, count is the target
---       | n >= 0: busy, n ms left | -1: busy, no expiry | -2: the hash has fields that no plain lock has
+--       | n >= 0: busy, n ms left | -1: busy, no expiry | -2: the hash has fields or a value that no plain lock has
 -- Publishes nothing.  Retry: safe behind the connection barrier, the target is absolute.
 --
 -- A free key is taken with count 1 and this lease: holds that the owner believed to have are gone with the old key. A key
@@ -26,9 +26,12 @@ if redis.call('exists', key) == 1 then
         if not found then
             return redis.call('pttl', key)
         end
+        if not string.match(found, '^%d+$') then
+            return -2
+        end
         redis.call('hset', key, owner, target)
         redis.call('pexpire', key, longest)
-        return { tonumber(found) or -1 }
+        return { tonumber(found) }
     end
 end
 redis.call('hset', key, owner, 1)

@@ -2,8 +2,9 @@
 -- Mirrors RedissonLock.unlockInnerAsync (Redisson 4.7.0, Apache-2.0), without its latch key: see docs/wire.md.
 -- KEYS[1] lock hash, field = owner, value = hold count
 -- ARGV[1] owner   ARGV[2] target count   ARGV[3] lease of the holds that are left, ms (target > 0)
--- ARGV[4] channel   ARGV[5] publish command
+-- ARGV[4] channel   ARGV[5] publish command   ARGV[6] 1: refuse a hash that has other fields than a plain lock's
 -- Returns 0: the owner held nothing | n > 0: the count found | n < 0: the same, but publishing was refused
+--       | an error that begins with WRONGTYPE: the hash is no plain lock, nothing was done
 -- Publishes 0 on the channel when the lock was freed.  Retry: safe behind the connection barrier, the target is absolute.
 --
 -- The first write is one that Redis allows without memory, so that a full server can still be left.
@@ -12,7 +13,12 @@ local found = redis.call('hget', key, owner)
 if not found then
     return 0
 end
-local count = tonumber(found) or 1
+local strict = ARGV[6] == '1'
+if not string.match(found, '^%d+$')
+    or strict and (redis.call('hlen', key) > 1 or redis.call('hexists', key, 'mode') == 1) then
+    return redis.error_reply('WRONGTYPE the hash is no plain lock')
+end
+local count = tonumber(found)
 if target > 0 then
     redis.call('pexpire', key, ARGV[3])
     if count > target then

@@ -3,7 +3,7 @@
 -- KEYS[1] lock hash, field = owner, value = hold count
 -- ARGV[1] old owner   ARGV[2] new owner   ARGV[3] lease of the new hold, ms, > 0   ARGV[4] channel
 -- Returns {state, listeners}; state 1: the new owner holds | 0: the old owner held nothing, nothing was done
---       | -2: other fields are there, nothing was done; listeners: subscribers of the channel, -1 if that may not be asked
+--       | -2: it is no plain lock, nothing was done; listeners: subscribers of the channel, -1 if that may not be asked
 -- Publishes nothing.  Retry: safe behind the connection barrier; a new owner that is there already has been granted.
 --
 -- The first write is one that Redis allows without memory.
@@ -16,10 +16,11 @@ end
 if redis.call('hexists', key, new) == 1 then
     return { 1, listeners }
 end
-if redis.call('hexists', key, old) == 0 then
+local found = redis.call('hget', key, old)
+if not found then
     return { 0, listeners }
 end
-if redis.call('hlen', key) > 1 then
+if redis.call('hlen', key) > 1 or not string.match(found, '^%d+$') then
     return { -2, listeners }
 end
 redis.call('hdel', key, old)

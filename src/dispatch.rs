@@ -13,7 +13,7 @@ use crate::{
     clock::Moment,
     connection::{Barrier, Epoch, RunError},
     error::{Action, Error, Fault},
-    queue::{Attempt, AttemptReply, Release, RenewalDue, Transfer},
+    queue::{Attempt, AttemptReply, Release, Renewal, RenewalDue, Transfer},
     scripts::lock::{self, Acquired, Transferred},
     table::{Key, Shared, Watched},
 };
@@ -50,6 +50,9 @@ impl Shared {
                 match self.topology.connection(&name).run(&call, || key.look(|q| q.wants(attempt.waiter))).await {
                     Ok(reply) => return self.attempt_answered(&key, &attempt, sent, &reply),
                     Err(RunError::Closed) => return failed(Error::Closed),
+                    Err(RunError::Refused(e)) if stopped_half_way(&e) => {
+                        return self.give_up(&key, &attempt, Error::redis(Action::Acquire, &name, e));
+                    }
                     Err(RunError::NotSent(e) | RunError::Refused(e)) => {
                         return failed(Error::redis(Action::Acquire, &name, e));
                     }
@@ -81,9 +84,17 @@ impl Shared {
             Ok(Acquired::Reentered { found }) => AttemptReply::Granted { found },
             Ok(Acquired::Busy { retry_in }) => AttemptReply::Busy { retry_in },
             Ok(Acquired::Foreign) => return failed(foreign(name)),
-            Err(error) => return failed(error),
+            Err(error) => return self.give_up(key, attempt, error),
         };
         self.act(key, |q, now, out| q.attempted(now, attempt, sent, answer, out));
+    }
+
+    /// The waiter is told, and what the attempt may have got is given back.
+    fn give_up(&self, key: &Arc<Key>, attempt: &Attempt, error: Error) {
+        self.act(key, |q, now, out| {
+            q.overdue(now, attempt.waiter, error, out);
+            q.undo(now, attempt, out);
+        });
     }
 
     pub(crate) async fn release(self: Arc<Self>, key: Arc<Key>, release: Release) {
@@ -97,6 +108,7 @@ impl Shared {
             release.ttl,
             &names.channel,
             self.topology.flavour(),
+            false,
         );
         let mut tell = Teller::new(|error: Error| {
             self.report(&error);
@@ -141,7 +153,13 @@ impl Shared {
         let names = &key.names;
         let (found, untold) = match lock::read_released(&names.key, reply) {
             Ok(released) => (released.found, released.untold.then(|| untold_error(&names.channel))),
-            Err(error) => (0, Some(error)),
+            Err(error) => {
+                self.report(&error);
+                return self.act(key, |q, now, out| {
+                    q.release_failing(release.owner, &error, out);
+                    q.release_given_up(now, release, out);
+                });
+            }
         };
         if let Some(error) = &untold {
             self.report(error);
@@ -236,9 +254,13 @@ impl Shared {
 
     async fn renew_batch(self: Arc<Self>, batch: Vec<Watched>) {
         let now = Moment::now();
-        let ask = |hold: Watched| {
-            let due = hold.key.touch(|q| q.renewal_due(now, hold.owner))?;
-            Some((hold, due))
+        let ask = |hold: Watched| match hold.key.touch(|q| q.renewal_due(now, hold.owner)) {
+            Renewal::Due(due) => Some((hold, due)),
+            Renewal::Postponed => {
+                self.watch_again(hold, self.watchdog.retry(now));
+                None
+            }
+            Renewal::Over => None,
         };
         let batch: Vec<(Watched, RenewalDue)> = batch.into_iter().filter_map(ask).collect();
         let Some((first, _)) = batch.first() else { return };
@@ -254,29 +276,39 @@ impl Shared {
             Ok(counts) => {
                 for ((hold, due), found) in batch.into_iter().zip(counts) {
                     self.act(&hold.key, |q, now, out| q.renewed(now, hold.owner, due, sent, found, out));
-                    self.watch_again(hold, |hold| self.watchdog.again(sent, hold));
+                    let at = self.watchdog.next(Moment::now(), hold.due);
+                    self.watch_again(hold, at);
                 }
             }
             Err(error) => {
                 self.report(&error);
                 for (hold, _) in batch {
                     self.act(&hold.key, |q, now, out| q.tick(now, out));
-                    self.watch_again(hold, |hold| self.watchdog.retry(Moment::now(), hold));
+                    self.watch_again(hold, self.watchdog.retry(Moment::now()));
                 }
             }
         }
     }
 
-    fn watch_again(&self, hold: Watched, set: impl FnOnce(Watched) -> crate::watchdog::wheel::Token) {
+    fn watch_again(&self, hold: Watched, due: Moment) {
         let (key, owner) = (hold.key.clone(), hold.owner);
         if !key.look(|q| q.is_renewed(owner)) {
             return;
         }
-        let token = set(hold);
+        let token = self.watchdog.set(due, Watched { due, ..hold });
         if let Some(surplus) = key.touch(|q| q.watched(owner, token)) {
             self.watchdog.cancel(surplus);
         }
     }
+}
+
+/// Whether a script was stopped by an error after it may have written. Out of memory and a replica stop it at its first
+/// write, another type at its first look.
+fn stopped_half_way(error: &RedisError) -> bool {
+    let text = error.to_string();
+    let inside = ["user_script", "running script", "executing the script"];
+    let before = ["OOM", "READONLY", "WRONGTYPE"];
+    inside.iter().any(|word| text.contains(word)) && !before.iter().any(|word| text.contains(word))
 }
 
 /// Tells the first of several failures.

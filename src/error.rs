@@ -102,17 +102,16 @@ impl fmt::Display for Error {
             Self::NotOwner { key, owner } => write!(f, "lock `{key}` is not held by owner {owner}"),
             Self::Redis { doing, key, fault, source } => {
                 write!(f, "{doing} `{key}` failed: {source}")?;
-                match fault.advice() {
-                    _ if *doing == Action::Connect && *fault == Fault::Unreachable => {
-                        f.write_str(" (check the address and that the server runs)")
-                    }
+                match fault.advice(*doing) {
                     "" => Ok(()),
                     advice => write!(f, " ({advice})"),
                 }
             }
-            Self::UnexpectedReply { script, key, reply } => {
-                write!(f, "script {script} on key `{key}` answered {reply}, which no lock produces")
-            }
+            Self::UnexpectedReply { script, key, reply } => write!(
+                f,
+                "script {script} on key `{key}` answered {reply}, which no lock produces: \
+                 find out who else writes that key, or what stands between this client and Redis"
+            ),
             Self::Unresolved { key, owner } => {
                 write!(
                     f,
@@ -236,7 +235,7 @@ impl Fault {
             return Self::TimedOut;
         }
         // Errors raised inside a script arrive wrapped in its message, in words that differ between server versions.
-        const WORDS: [(&str, Fault); 8] = [
+        const WORDS: [(&str, Fault); 9] = [
             ("WRONGPASS", Fault::AuthFailed),
             ("NOAUTH", Fault::AuthFailed),
             ("invalid username-password", Fault::AuthFailed),
@@ -245,6 +244,7 @@ impl Fault {
             ("LOADING", Fault::Loading),
             ("NOPERM", Fault::NoPermission),
             ("ACL failure", Fault::NoPermission),
+            ("The user executing the script can't", Fault::NoPermission),
         ];
         if let Some((_, fault)) = WORDS.iter().find(|(word, _)| text.contains(word)) {
             return *fault;
@@ -255,8 +255,12 @@ impl Fault {
         Self::Other
     }
 
-    fn advice(self) -> &'static str {
+    fn advice(self, doing: Action) -> &'static str {
         match self {
+            Self::TimedOut if doing == Action::Connect => {
+                "no answer within connect_timeout: check the address, the server and the network, or give it more time"
+            }
+            Self::Unreachable if doing == Action::Connect => "check the address and that the server runs",
             Self::AuthFailed => "check user name and password of the client",
             Self::Loading => "Redis is loading its data: try again shortly",
             Self::NoPermission => {

@@ -16,7 +16,7 @@ use crate::{
     error::{Action, Error, LeaseLost},
     lease::whole_millis,
     owner::OwnerId,
-    queue::Held,
+    queue::{Extension, Held, HoldId},
     scripts::lock,
     table::{Key, Shared},
 };
@@ -123,15 +123,16 @@ impl Guard {
             return Err(lost());
         }
         let sent = Moment::now();
-        let ttl = self.key.look(|q| q.extension(sent, owner, lease));
+        let ttl = self.key.touch(|q| q.extending(sent, owner, id, lease));
+        let _extending = Extending { key: &self.key, owner, id };
         let call = lock::renew(std::iter::once((name, owner, ttl)));
-        let reply = match self.shared.topology.connection(self.name()).run(&call, || true).await {
+        let reply = match self.shared.topology.connection(name).run(&call, || true).await {
             Ok(reply) => reply,
             Err(e) => return Err(e.into_source().map_or(Error::Closed, |e| Error::redis(Action::Renew, name, e))),
         };
-        let found = lock::read_renewed(name, &reply, 1)?;
-        let extended = found.iter().all(|&count| count > 0)
-            && self.key.touch(|q| q.extended(Moment::now(), owner, id, sent, lease));
+        let found = lock::read_renewed(name, &reply, 1)?.into_iter().sum();
+        let asked = Extension { owner, hold: id, sent, lease };
+        let extended = self.shared.act(&self.key, |q, now, out| q.extended(now, asked, found, out));
         if extended { Ok(()) } else { Err(lost()) }
     }
 
@@ -161,6 +162,19 @@ impl Guard {
             }
         })
         .await
+    }
+}
+
+/// An extension in flight.
+struct Extending<'a> {
+    key: &'a Key,
+    owner: OwnerId,
+    id: HoldId,
+}
+
+impl Drop for Extending<'_> {
+    fn drop(&mut self) {
+        self.key.touch(|q| q.extension_over(self.owner, self.id));
     }
 }
 

@@ -58,6 +58,8 @@ struct KeyState {
 pub(crate) struct Watched {
     pub(crate) key: Arc<Key>,
     pub(crate) owner: OwnerId,
+    /// When its turn was, or is.
+    pub(crate) due: Moment,
 }
 
 /// What all handles of a client share.
@@ -217,7 +219,8 @@ impl Shared {
         let result = event(&mut state.queue, now, &mut commands);
         commands.retain_mut(|command| match command {
             Command::WatchRenewal(owner) => {
-                let token = self.watchdog.watch(now, Watched { key: key.clone(), owner: *owner });
+                let due = self.watchdog.first(now);
+                let token = self.watchdog.set(due, Watched { key: key.clone(), owner: *owner, due });
                 if let Some(surplus) = state.queue.watched(*owner, token) {
                     self.watchdog.cancel(surplus);
                 }

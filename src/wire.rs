@@ -74,7 +74,7 @@ pub async fn lock_release(
     target: u64,
     lease: Duration,
 ) -> Result<u64, Error> {
-    let call = lock::release(name, owner, target, lease, &keys::lock_channel(name), Flavour::Plain);
+    let call = lock::release(name, owner, target, lease, &keys::lock_channel(name), Flavour::Plain, false);
     let reply = eval(con, Action::Release, name, &call).await?;
     Ok(lock::read_released(name, &reply)?.found)
 }

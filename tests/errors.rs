@@ -1,4 +1,6 @@
 //! Bad input and bad servers: a typed error that names key or setting and says what to do; nothing half taken, nothing changed.
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test that cannot go on ends here")]
+
 #[path = "errors/acl.rs"]
 mod acl;
 #[path = "errors/address.rs"]

@@ -1,4 +1,6 @@
 //! A hold that is not one any more is known to be lost, in time, for good; and nothing brings it back.
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test that cannot go on ends here")]
+
 #[path = "loss/late.rs"]
 mod late;
 #[path = "loss/stopped.rs"]
@@ -169,7 +171,7 @@ async fn a_deleted_hold_under_the_watchdog_is_lost_by_the_next_renewal_which_doe
     let deleted = Instant::now();
     within(secs(2), "lost", guard.lost()).await;
     let took = deleted.elapsed();
-    assert!(took < ms(500 + 250), "a period is 500 ms, this took {took:?}");
+    assert!(took < ms(500 + 400), "a period is 500 ms, this took {took:?}");
     assert!(!guard.is_valid());
     let asked = probe.calls(&["evalsha"]).await;
     // Nothing renews it any more, and the key stays away, for a lease and more.

@@ -32,6 +32,8 @@ use crate::config::Target;
 
 const FIRST_BACKOFF: Duration = Duration::from_millis(20);
 const LAST_BACKOFF: Duration = Duration::from_secs(1);
+/// Between links that open but do not last.
+const SHORT_LIVED_BACKOFF: Duration = Duration::from_millis(100);
 /// Commands that may wait for the writer; beyond it senders wait their turn in order.
 const WRITE_QUEUE: usize = 1024;
 /// Links whose end could not be enforced, remembered for those who still ask.
@@ -227,7 +229,12 @@ impl Connection {
             both.add_command(call.evalsha.clone());
             let mut con = link.con.clone();
             let replies = timeout(self.shared.target.response_timeout, con.send_packed_commands(&both, 0, 2)).await;
-            self.judge(link, replies.map(|replies| replies.map(|mut r| r.pop().unwrap_or_default())))
+            // A script that may not be loaded is the reason, not that it is unknown.
+            let telling = |mut replies: Vec<Value>| match replies.first() {
+                Some(Value::ServerError(_)) => replies.swap_remove(0),
+                _ => replies.pop().unwrap_or_default(),
+            };
+            self.judge(link, replies.map(|replies| replies.map(telling)))
         })
     }
 
@@ -293,7 +300,9 @@ impl Shared {
     async fn supervise(self: Arc<Self>) {
         let mut closed = self.status.subscribe();
         let mut to_kill: Vec<(Epoch, Identity)> = Vec::new();
+        let mut pause = Duration::ZERO;
         for epoch in 1.. {
+            let begun = Instant::now();
             let opened = tokio::select! {
                 opened = self.open_with_backoff(&to_kill) => opened,
                 _ = closed.wait_for(|s| s.closed) => return,
@@ -314,6 +323,10 @@ impl Shared {
             if self.status.borrow().closed {
                 return;
             }
+            // A server that breaks link after link is not hammered.
+            let short_lived = begun.elapsed() < LAST_BACKOFF;
+            pause = if short_lived { (pause * 2).clamp(FIRST_BACKOFF, SHORT_LIVED_BACKOFF) } else { Duration::ZERO };
+            sleep(pause).await;
         }
     }
 

@@ -274,6 +274,7 @@ impl OwnedLock {
             lock.shared.watchdog_timeout,
             &lock.names.channel,
             lock.shared.topology.flavour(),
+            true,
         );
         let reply = match lock.shared.topology.connection(lock.name()).run(&call, || true).await {
             Ok(reply) => reply,

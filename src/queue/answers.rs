@@ -178,6 +178,8 @@ impl Queue {
         }
         if freed {
             self.known = Known::Nothing;
+            // An attempt that was answered before this release, but whose answer comes after, tells old news.
+            self.dirty = true;
             let published = found > 0 || repeated;
             if repeated {
                 // Whether it published, and whether that was heard, is unknown.
@@ -236,6 +238,9 @@ impl Queue {
         let missing = usize::try_from((state.live.len() as u64).saturating_sub(found)).unwrap_or(usize::MAX);
         let gone = state.oldest(missing);
         self.lose_some(owner, |id| gone.contains(&id), out);
+        if found == 0 {
+            self.lose_the_others(owner, out);
+        }
         self.known = Known::Nothing;
         self.sharing.granted(now);
         let late = deadline <= now;

@@ -63,6 +63,8 @@ pub(super) struct Owner {
     pub(super) renewal: Option<Token>,
     /// May be handed to another owner; not after Redis refused that once.
     pub(super) transferable: bool,
+    /// Extensions in flight: what they ask for must not be cut short by a renewal behind them.
+    extensions: Few<(HoldId, Moment)>,
     /// When a count that belongs to no hold ends by itself.
     pub(super) unknown_end: Option<Moment>,
 }
@@ -73,6 +75,25 @@ pub(crate) struct RenewalDue {
     pub(crate) ttl: Duration,
     /// The newest hold it speaks for.
     pub(crate) newest: HoldId,
+}
+
+/// What a guard asked for.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Extension {
+    pub(crate) owner: OwnerId,
+    pub(crate) hold: HoldId,
+    pub(crate) sent: Moment,
+    pub(crate) lease: Duration,
+}
+
+/// Whether an owner is to be renewed now.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Renewal {
+    Due(RenewalDue),
+    /// A command that sets the time to live itself is in flight: a renewal behind it could cut that short.
+    Postponed,
+    /// Nothing is renewed any more.
+    Over,
 }
 
 impl Owner {
@@ -86,6 +107,7 @@ impl Owner {
             busy: Busy::No,
             renewal: None,
             transferable: true,
+            extensions: Few::new(),
             unknown_end: None,
         }
     }
@@ -114,8 +136,12 @@ impl Owner {
 
     /// For how long from now the key must live for the sake of the live holds: a renewed one counts in full.
     pub(super) fn promised(&self, now: Moment) -> Option<Duration> {
-        let left = |hold: &Hold| if hold.term.renewed { hold.term.length } else { hold.end.since(now) };
-        self.live.iter().map(left).max()
+        let left = |hold: &Hold| {
+            let left = hold.end.since(now);
+            if hold.term.renewed { left.max(hold.term.length) } else { left }
+        };
+        let extensions = self.extensions.iter().map(|(_, end)| end.since(now));
+        self.live.iter().map(left).chain(extensions).max()
     }
 
     /// When all that is being released has ended by itself.
@@ -208,16 +234,21 @@ impl Queue {
         !self.closed && self.owner(owner).is_some_and(|o| o.live.iter().any(|h| h.term.renewed && h.taken))
     }
 
-    /// What a renewal has to ask for; `None` when nothing is renewed any more.
-    pub(crate) fn renewal_due(&mut self, now: Moment, owner: OwnerId) -> Option<RenewalDue> {
+    /// What a renewal has to ask for. The owner's entry in the watchdog is used up.
+    pub(crate) fn renewal_due(&mut self, now: Moment, owner: OwnerId) -> Renewal {
         let closed = self.closed;
-        let state = self.owners.iter_mut().find(|o| o.id == owner)?;
+        let Some(state) = self.owners.iter_mut().find(|o| o.id == owner) else { return Renewal::Over };
         state.renewal = None;
         if closed || !state.live.iter().any(|h| h.term.renewed && h.taken) {
-            return None;
+            return Renewal::Over;
         }
-        let newest = state.live.iter().map(|h| h.id).max()?;
-        Some(RenewalDue { ttl: state.promised(now)?, newest })
+        if state.busy != Busy::No {
+            return Renewal::Postponed;
+        }
+        match (state.promised(now), state.live.iter().map(|h| h.id).max()) {
+            (Some(ttl), Some(newest)) => Renewal::Due(RenewalDue { ttl, newest }),
+            _ => Renewal::Over,
+        }
     }
 
     /// A renewal was answered with the owner's count.
@@ -256,28 +287,33 @@ impl Queue {
         }
     }
 
-    /// The holder itself asked for more time, and Redis has given it.
-    pub(crate) fn extended(
-        &mut self,
-        now: Moment,
-        owner: OwnerId,
-        hold: HoldId,
-        sent: Moment,
-        lease: Duration,
-    ) -> bool {
-        let Some(hold) =
-            self.owners.iter_mut().find(|o| o.id == owner).and_then(|o| o.live.iter_mut().find(|h| h.id == hold))
-        else {
+    /// The holder asks for more time: the TTL to ask for.
+    pub(crate) fn extending(&mut self, now: Moment, owner: OwnerId, hold: HoldId, lease: Duration) -> Duration {
+        let Some(state) = self.owners.iter_mut().find(|o| o.id == owner) else { return lease };
+        state.extensions.push((hold, now.plus(lease)));
+        state.promised(now).map_or(lease, |promised| promised.max(lease))
+    }
+
+    /// The question is answered, or nobody waits for the answer any more.
+    pub(crate) fn extension_over(&mut self, owner: OwnerId, hold: HoldId) {
+        let Some(state) = self.owners.iter_mut().find(|o| o.id == owner) else { return };
+        if let Some(index) = state.extensions.iter().position(|(id, _)| *id == hold) {
+            state.extensions.remove(index);
+        }
+    }
+
+    /// Redis has given the time, or (`found` is 0) holds nothing of the owner.
+    pub(crate) fn extended(&mut self, now: Moment, asked: Extension, found: u64, out: &mut Few<Command>) -> bool {
+        let Extension { owner, hold: id, sent, lease } = asked;
+        if found == 0 {
+            self.renewed(now, owner, RenewalDue { ttl: lease, newest: id }, sent, 0, out);
             return false;
-        };
+        }
+        let state = self.owners.iter_mut().find(|o| o.id == owner);
+        let Some(hold) = state.and_then(|o| o.live.iter_mut().find(|h| h.id == id)) else { return false };
         let end = sent.plus(lease);
         hold.end = hold.end.max(end);
         hold.validity.extend(now, end.minus(margin(lease)))
-    }
-
-    /// The TTL that an extension has to ask for.
-    pub(crate) fn extension(&self, now: Moment, owner: OwnerId, lease: Duration) -> Duration {
-        self.owner(owner).and_then(|state| state.promised(now)).map_or(lease, |promised| promised.max(lease))
     }
 
     // ---- parts
@@ -309,6 +345,16 @@ impl Queue {
 
     pub(super) fn lose_all(&mut self, owner: OwnerId, out: &mut Few<Command>) {
         self.lose_some(owner, |_| true, out);
+    }
+
+    /// The key was free when this owner got it: what others here still believed to hold was gone.
+    pub(super) fn lose_the_others(&mut self, owner: OwnerId, out: &mut Few<Command>) {
+        let idle = |o: &&Owner| o.id != owner && o.busy == Busy::No;
+        let others: Vec<OwnerId> = self.owners.iter().filter(idle).map(|o| o.id).collect();
+        for other in others {
+            self.lose_all(other, out);
+            self.owner_mut(other).counts(0);
+        }
     }
 
     /// These holds are gone: their guards are told, an offer of one ends its wait.

@@ -29,7 +29,7 @@ use crate::{
     watchdog::wheel::Token,
 };
 use holds::{Busy, Owner};
-pub(crate) use holds::{Held, RenewalDue};
+pub(crate) use holds::{Extension, Held, Renewal, RenewalDue};
 use sharing::Sharing;
 
 pub(crate) type WaiterId = u64;

@@ -13,7 +13,13 @@ impl Queue {
         self.ask_directly(now, out);
         self.ask_for_the_head(now, out);
         self.listen_or_not(now, out);
+        let closed = self.closed;
         self.owners.retain_mut(|owner| {
+            if closed && owner.busy == Busy::No && owner.leaving.is_empty() {
+                // Nothing is released after the end: leases do that.
+                owner.live = Few::new();
+                owner.counts(0);
+            }
             if owner.live.is_empty() {
                 out.extend(owner.renewal.take().map(Command::CancelRenewal));
             }

@@ -187,9 +187,18 @@ impl World {
         }
     }
 
-    /// The oldest command is answered, if Redis has run it.
-    fn answer_one(&mut self) {
-        match self.in_flight.pop_front() {
+    /// One of the commands that Redis has run is answered: tasks take their replies in any order.
+    fn answer_one(&mut self, pick: usize) {
+        let run = |c: &InFlight| match c {
+            InFlight::Attempt(.., reply) => reply.is_some(),
+            InFlight::Release(.., reply) => reply.is_some(),
+            InFlight::Transfer(.., reply) => reply.is_some(),
+        };
+        let answerable: Vec<usize> = (0..self.in_flight.len()).filter(|&i| run(&self.in_flight[i])).collect();
+        if answerable.is_empty() {
+            return;
+        }
+        match self.in_flight.remove(answerable[pick % answerable.len()]) {
             Some(InFlight::Attempt(a, sent, Some(reply))) => {
                 self.act(|q, now, out| q.attempted(now, &a, sent, reply, out))
             }
@@ -199,8 +208,7 @@ impl World {
             Some(InFlight::Transfer(t, sent, Some(granted))) => {
                 self.act(|q, now, out| q.transferred(now, &t, sent, granted, Some(1), out));
             }
-            Some(other) => self.in_flight.push_front(other),
-            None => {}
+            _ => unreachable!("it was run"),
         }
     }
 
@@ -305,7 +313,7 @@ impl World {
         for _ in 0..10_000 {
             self.confirm();
             self.run_one();
-            self.answer_one();
+            self.answer_one(0);
             self.hear();
             self.poll_all();
             self.release_guard(0);
@@ -332,7 +340,7 @@ fn step(world: &mut World, event: u8, pick: usize) {
         2 => world.join(true, false),
         3 => world.join(pick.is_multiple_of(2), true),
         4..=7 => world.run_one(),
-        8..=11 => world.answer_one(),
+        8..=11 => world.answer_one(pick),
         12 | 13 => world.poll_all(),
         14 | 15 => world.release_guard(pick),
         16 => {
@@ -380,7 +388,7 @@ fn closing_ends_every_wait_and_still_gives_back_what_was_being_released() {
     let mut world = World::new(true);
     world.join(false, false);
     world.run_one();
-    world.answer_one();
+    world.answer_one(0);
     world.poll_all();
     world.join(false, false);
     world.join(false, false);
@@ -390,7 +398,7 @@ fn closing_ends_every_wait_and_still_gives_back_what_was_being_released() {
     assert!(world.waiters.is_empty());
     for _ in 0..8 {
         world.run_one();
-        world.answer_one();
+        world.answer_one(0);
     }
     assert_eq!(world.redis.holder, None);
     assert_eq!(world.queue.counts()[3], 0, "nothing is in flight");

@@ -71,6 +71,7 @@ pub(crate) fn read_acquired(key: &str, reply: &Value) -> Result<Acquired, Error>
     }
 }
 
+/// `strict`: refuse a hash that is no plain lock; for a release that no guard stands behind.
 pub(crate) fn release(
     key: &str,
     owner: OwnerId,
@@ -78,9 +79,10 @@ pub(crate) fn release(
     lease: Duration,
     channel: &str,
     flavour: Flavour,
+    strict: bool,
 ) -> Invocation {
     let call = LOCK_RELEASE.call(&[key]).arg(owner.to_string()).arg(target).arg(wire_millis(lease));
-    call.arg(channel).arg(flavour.publish()).done()
+    call.arg(channel).arg(flavour.publish()).arg(u8::from(strict)).done()
 }
 
 pub(crate) fn read_released(key: &str, reply: &Value) -> Result<Released, Error> {

@@ -75,8 +75,8 @@ impl<T: Send + 'static> Alarm<T> {
         let next = state.wheel.next_due();
         state.wakes_at = next.unwrap_or(u64::MAX);
         let sleep = next.map(|tick| {
-            let at = self.origin.plus(self.tick.saturating_mul(u32::try_from(tick).unwrap_or(u32::MAX)));
-            at.since(now)
+            let length = u64::try_from(self.tick.as_nanos()).unwrap_or(u64::MAX);
+            self.origin.plus(Duration::from_nanos(tick.saturating_mul(length))).since(now)
         });
         (due, sleep)
     }

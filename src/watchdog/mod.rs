@@ -37,22 +37,27 @@ impl<T: Send + 'static> Watchdog<T> {
         Self { alarm: Alarm::new(tick, 2 * TICKS as usize, runtime, renew), period, seed: RandomState::new() }
     }
 
-    /// A new hold.
-    pub(crate) fn watch(&self, now: Moment, hold: T) -> Token {
+    /// When a new hold is renewed first.
+    pub(crate) fn first(&self, now: Moment) -> Moment {
         let mut hasher = self.seed.build_hasher();
         hasher.write_u64(now.as_nanos());
         let part = (hasher.finish() >> 40) as u32;
-        self.alarm.set(now.plus(self.period * (part % 1024) / 1024), hold)
+        now.plus(self.period * (part % 1024) / 1024)
     }
 
-    /// A hold that was renewed at `at`.
-    pub(crate) fn again(&self, at: Moment, hold: T) -> Token {
-        self.alarm.set(at.plus(self.period), hold)
+    /// When a hold is renewed next whose turn was at `due`: its place in the period stays, however late this renewal was.
+    pub(crate) fn next(&self, now: Moment, due: Moment) -> Moment {
+        let periods = now.since(due).as_nanos() / self.period.as_nanos() + 1;
+        due.plus(self.period.saturating_mul(u32::try_from(periods).unwrap_or(u32::MAX)))
     }
 
-    /// A hold whose renewal failed just now.
-    pub(crate) fn retry(&self, now: Moment, hold: T) -> Token {
-        self.alarm.set(now.plus(self.period / RETRIES), hold)
+    /// When a renewal that failed just now is tried again.
+    pub(crate) fn retry(&self, now: Moment) -> Moment {
+        now.plus(self.period / RETRIES)
+    }
+
+    pub(crate) fn set(&self, at: Moment, hold: T) -> Token {
+        self.alarm.set(at, hold)
     }
 
     pub(crate) fn cancel(&self, token: Token) {
@@ -61,5 +66,22 @@ impl<T: Send + 'static> Watchdog<T> {
 
     pub(crate) fn len(&self) -> usize {
         self.alarm.len()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn a_late_renewal_does_not_move_a_holds_place_in_the_period() {
+        let watchdog = Watchdog::<()>::new(Duration::from_secs(30), &Handle::current(), |_| ());
+        let due = Moment::now();
+        let at = |secs: u64| due.plus(Duration::from_secs(secs));
+        for (now, next) in [(0, 10), (3, 10), (9, 10), (10, 20), (34, 40)] {
+            assert_eq!(watchdog.next(at(now), due), at(next));
+        }
+        let first = watchdog.first(due);
+        assert!(first >= due && first < at(10));
     }
 }

@@ -48,9 +48,9 @@ fn outside_a_runtime_connecting_is_a_misuse() {
 #[tokio::test]
 async fn no_server_is_an_error_at_once_that_names_the_address() {
     let free = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
-    let refused = within(ms(500), "refusal", Client::connect(&format!("redis://{free}"))).await;
+    let refused = within(secs(2), "refusal", Client::connect(&format!("redis://{free}"))).await;
     fails(refused, Action::Connect, Fault::Unreachable, &free.to_string());
-    let no_socket = within(ms(500), "refusal", Client::connect("unix:///nowhere/redis.sock")).await;
+    let no_socket = within(secs(2), "refusal", Client::connect("unix:///nowhere/redis.sock")).await;
     fails(no_socket, Action::Connect, Fault::Unreachable, "/nowhere/redis.sock");
 }
 
@@ -95,7 +95,7 @@ async fn a_stopped_server_holds_a_wait_up_by_one_response_timeout_at_most() {
         let fault = matches!(error, Error::Redis { fault: Fault::TimedOut | Fault::Unreachable, .. });
         assert!(fault && error.to_string().contains("orders"), "{error:?}");
         let took = started.elapsed();
-        assert!(took < wait.max(ms(300)) + ms(300) + ms(200), "a wait of {wait:?} took {took:?}");
+        assert!(took < wait.max(ms(300)) + ms(300) + ms(400), "a wait of {wait:?} took {took:?}");
     }
     redis.signal("CONT");
     let probe = redis.probe().await;

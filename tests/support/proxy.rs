@@ -135,8 +135,7 @@ async fn serve(client: TcpStream, server: TcpStream, switches: Arc<Switches>, nu
         |s: &Switches| s.silent.load(Ordering::SeqCst) || s.hold_replies.load(Ordering::SeqCst) && affected(s);
     let up = async {
         let mut buffer = vec![0; 65536];
-        loop {
-            let Ok(n) = from_client.read(&mut buffer).await else { break };
+        while let Ok(n) = from_client.read(&mut buffer).await {
             // What was held back goes out even when the client has closed meanwhile: a network does the same.
             if holds_commands(&switches) {
                 switches.held.fetch_add(1, Ordering::SeqCst);
@@ -149,8 +148,7 @@ async fn serve(client: TcpStream, server: TcpStream, switches: Arc<Switches>, nu
     };
     let down = async {
         let mut buffer = vec![0; 65536];
-        loop {
-            let Ok(n) = from_server.read(&mut buffer).await else { break };
+        while let Ok(n) = from_server.read(&mut buffer).await {
             until_released(&switches, holds_replies).await;
             if n == 0 {
                 break;
