@@ -1,4 +1,4 @@
-//! Redisson's locks for Rust, on the same Redis keys.
+#![doc = include_str!("../README.md")]
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
 mod acquire;

@@ -426,7 +426,11 @@ async fn introduce(
     };
     let mut unbarred = Vec::new();
     for (epoch, old) in to_kill {
-        if old.server_run.is_some() && identity.server_run.is_some() && old.server_run != identity.server_run {
+        let other_run =
+            old.server_run.is_some() && identity.server_run.is_some() && old.server_run != identity.server_run;
+        // Ids only grow within a run of the server: a lower one is from another run even where `INFO` may not be asked.
+        let counted_anew = old.client.is_some() && identity.client.is_some() && identity.client <= old.client;
+        if other_run || counted_anew {
             continue; // that server process is gone and its connections with it
         }
         let killed = match old.client {

@@ -112,7 +112,9 @@ pub(crate) const ANOTHER: &str = "ffffffff-ffff-ffff-ffff-ffffffffffff:9";
 
 /// `redlatch` without any setting from the environment of the tests.
 pub(crate) fn redlatch() -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_redlatch"));
+    // `env` becomes redlatch under the same process id, and gives it every signal back that whoever runs the tests ignores.
+    let mut command = Command::new("env");
+    command.args(["--default-signal", env!("CARGO_BIN_EXE_redlatch")]);
     command.env_remove("REDIS_URL").env_remove("NO_COLOR");
     command
 }

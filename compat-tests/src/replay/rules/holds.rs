@@ -1,4 +1,4 @@
-//! The holds of one lock as design.md (section 2, Owners and re-entry) wants them: the pure part of rule `1.6`.
+//! The holds of one lock as docs/guarantees.md wants them: the pure part of rule `1.6`.
 //!
 //! All times are milliseconds since the start of the scenario. What is known only to lie between two instants is a
 //! [`Span`].

@@ -63,7 +63,7 @@ mod tests {
     fn the_own_table_names_every_rule_once() {
         let table = Table::own().expect("valid");
         assert_eq!(table.listed("lock-name-empty"), [Rule::EmptyName]);
-        assert!(table.rules.iter().all(|rule| !rule.reason.is_empty() && rule.design.contains("design.md")));
+        assert!(table.rules.iter().all(|rule| !rule.reason.is_empty() && rule.design.contains("docs/wire.md")));
     }
 
     #[test]
