@@ -5,7 +5,10 @@ use std::{
     net::TcpListener,
     path::{Path, PathBuf},
     process::{Child, Command, Stdio},
-    sync::atomic::{AtomicU32, Ordering},
+    sync::{
+        OnceLock,
+        atomic::{AtomicU32, Ordering},
+    },
     time::{Duration, Instant},
 };
 
@@ -42,10 +45,10 @@ impl Redis {
         let dir = std::env::temp_dir().join(format!("redlatch-{}-{number}-{port}", std::process::id()));
         std::fs::create_dir_all(&dir).unwrap();
         let binary = std::env::var("REDLATCH_REDIS_SERVER").unwrap_or_else(|_| "redis-server".to_owned());
-        let child = Command::new(binary)
+        let child = Command::new(&binary)
             .args(["--port", &port.to_string(), "--bind", "127.0.0.1", "--save", "", "--appendonly", "no"])
             .args(["--dir", &dir.display().to_string(), "--unixsocket", &dir.join("s").display().to_string()])
-            .args(["--enable-debug-command", "yes"])
+            .args(debug_option(&binary))
             .args(options)
             .stdout(Stdio::null())
             .stderr(Stdio::null())
@@ -115,6 +118,16 @@ impl Redis {
         let status = Command::new("kill").args([&format!("-{name}"), &self.pid().to_string()]).status().unwrap();
         assert!(status.success());
     }
+}
+
+/// From 7.0 on `DEBUG` has to be allowed; before, the option is unknown.
+fn debug_option(binary: &str) -> &'static [&'static str] {
+    static OLD: OnceLock<bool> = OnceLock::new();
+    let is_old = || {
+        let version = Command::new(binary).arg("--version").output().expect("redis-server is installed").stdout;
+        String::from_utf8_lossy(&version).contains("v=6.")
+    };
+    if *OLD.get_or_init(is_old) { &[] } else { &["--enable-debug-command", "yes"] }
 }
 
 impl Drop for Redis {
