@@ -26,7 +26,7 @@ use tokio::{runtime::Runtime, task::JoinSet};
 /// Tasks that want the lock all the time.
 const CONVOYS: [u64; 2] = [16, 64];
 /// Hand-overs of one round of the ratio.
-const ROUND: u64 = 2_000;
+const ROUND: u64 = 1_000;
 
 fn main() {
     let redis = Redis::start();
@@ -36,7 +36,7 @@ fn main() {
     compare(&mut criterion, &runtime, &client, &bare);
     criterion.final_summary();
     let (mut convoys, mut raw) = (CONVOYS.map(|_| Rounds::default()), Rounds::default());
-    for _ in 0..rounds::wanted(25) {
+    for _ in 0..rounds::wanted(51) {
         for (convoy, tasks) in convoys.iter_mut().zip(CONVOYS) {
             convoy.run(redis.pid(), ROUND, || runtime.block_on(go_round(&client, tasks, ROUND)));
         }

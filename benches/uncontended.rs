@@ -24,7 +24,7 @@ use tokio::{runtime::Runtime, task::JoinSet};
 
 const TASKS: u64 = 256;
 /// Cycles of a task in one round of the ratio.
-const ROUND: u64 = 100;
+const ROUND: u64 = 30;
 
 fn main() {
     let redis = Redis::start();
@@ -35,7 +35,7 @@ fn main() {
     side_by_side(&mut criterion, &runtime, &client, &ceiling);
     criterion.final_summary();
     let (mut ours, mut bare) = (Rounds::default(), Rounds::default());
-    for _ in 0..rounds::wanted(25) {
+    for _ in 0..rounds::wanted(99) {
         ours.run(redis.pid(), TASKS * ROUND, || runtime.block_on(locks(&client, ROUND)));
         bare.run(redis.pid(), TASKS * ROUND, || runtime.block_on(scripts(&ceiling, ROUND)));
     }

@@ -13,9 +13,10 @@ use crate::{
     clock::Moment,
     connection::{Barrier, Epoch, RunError},
     error::{Action, Error, Fault},
-    queue::{Attempt, AttemptReply, Release, Renewal, RenewalDue, Transfer},
+    owner::OwnerId,
+    queue::{Attempt, AttemptReply, Command, Extension, Release, Renewal, RenewalDue, Transfer, Unheld},
     scripts::lock::{self, Acquired, Transferred},
-    table::{Key, Shared, Watched},
+    table::{Key, Names, Shared, Watched},
 };
 
 /// Holds renewed by one call.
@@ -44,13 +45,15 @@ impl Shared {
         let call =
             lock::acquire(&name, attempt.owner, attempt.target, attempt.term.length, attempt.ttl, &attempt.abandoned);
         let failed = |error: Error| self.act(&key, |q, now, out| q.attempt_failed(now, &attempt, error, out));
+        // Once a sending may have run, no later failure proves that the lock was not granted.
+        let mut may_have_run = false;
         loop {
             let sent = Moment::now();
             let (epoch, source) =
                 match self.topology.connection(&name).run(&call, || key.look(|q| q.wants(attempt.waiter))).await {
                     Ok(reply) => return self.attempt_answered(&key, &attempt, sent, &reply),
                     Err(RunError::Closed) => return failed(Error::Closed),
-                    Err(RunError::Refused(e)) if stopped_half_way(&e) => {
+                    Err(RunError::NotSent(e) | RunError::Refused(e)) if may_have_run || stopped_half_way(&e) => {
                         return self.give_up(&key, &attempt, Error::redis(Action::Acquire, &name, e));
                     }
                     Err(RunError::NotSent(e) | RunError::Refused(e)) => {
@@ -58,6 +61,7 @@ impl Shared {
                     }
                     Err(RunError::Unresolved(epoch, e)) => (epoch, e),
                 };
+            may_have_run = true;
             let tell = |error: Error| self.act(&key, |q, now, out| q.overdue(now, attempt.waiter, error, out));
             let end = sent.plus(attempt.ttl);
             match self.resolve(&name, epoch, started, end, || tell(Error::redis(Action::Acquire, &name, source))).await
@@ -67,7 +71,7 @@ impl Shared {
                 Resolution::AskUnbarred => {
                     tell(Error::Unresolved { key: name.to_string(), owner: attempt.owner });
                     return self.act(&key, |q, now, out| {
-                        q.abandon(attempt.owner, now.plus(attempt.ttl).plus(STRAY));
+                        q.abandon(now, attempt.owner, now.plus(attempt.ttl).plus(STRAY), out);
                         q.undo(now, &attempt, out);
                     });
                 }
@@ -138,7 +142,10 @@ impl Shared {
                         Resolution::Ask { .. } => {}
                         Resolution::AskUnbarred if release.owner.is_automatic() => {}
                         // The old sending may yet take away what this owner holds by then.
-                        Resolution::AskUnbarred => key.touch(|q| q.abandon(release.owner, release.end.plus(STRAY))),
+                        Resolution::AskUnbarred => {
+                            let until = release.end.plus(STRAY);
+                            self.act(&key, |q, now, out| q.abandon(now, release.owner, until, out));
+                        }
                         Resolution::Closed => return given_up(),
                     }
                 }
@@ -167,12 +174,78 @@ impl Shared {
         self.act(key, |q, now, out| q.released(now, release, found, untold, repeated, out));
     }
 
+    pub(crate) async fn extend(self: Arc<Self>, key: Arc<Key>, asked: Extension) {
+        let name = key.names.key.clone();
+        let call = lock::renew(std::iter::once((&*name, asked.owner, asked.ttl)));
+        let sent = Moment::now();
+        let outcome = match self.topology.connection(&name).run(&call, || true).await {
+            Ok(reply) => lock::read_renewed(&name, &reply, 1).map(|counts| counts.into_iter().sum()),
+            Err(e) => Err(e.into_source().map_or(Error::Closed, |e| Error::redis(Action::Renew, &name, e))),
+        };
+        self.act(&key, |q, now, out| q.extended(now, asked, sent, outcome, out));
+    }
+
+    /// Gives back one of the holds that Redis counts for an owner without any here.
+    pub(crate) async fn release_unheld(self: Arc<Self>, key: Arc<Key>, unheld: Unheld) {
+        let Unheld { owner, reply } = unheld;
+        let outcome = self.release_counted(&key.names, owner).await;
+        self.act(&key, |q, now, out| {
+            out.push(Command::Settle(reply, outcome));
+            q.unheld_over(now, owner, out);
+        });
+    }
+
+    async fn release_counted(&self, names: &Names, owner: OwnerId) -> Result<(), Error> {
+        let failed =
+            |e: RunError| e.into_source().map_or(Error::Closed, |e| Error::redis(Action::Release, &names.key, e));
+        let not_owner = || Error::NotOwner { key: names.key.to_string(), owner };
+        let connection = self.topology.connection(&names.key);
+        let count = redis::cmd("HGET").arg(&*names.key).arg(owner.to_string()).to_owned();
+        let count = match connection.command(&count).await.map_err(failed)? {
+            Value::Nil => return Err(not_owner()),
+            count => redis::from_redis_value_ref::<u64>(&count).map_err(|_| Error::UnexpectedReply {
+                script: "query",
+                key: names.key.to_string(),
+                reply: format!("{count:?}"),
+            })?,
+        };
+        let Some(target) = count.checked_sub(1) else { return Err(not_owner()) };
+        let lease = self.watchdog_timeout;
+        let flavour = self.topology.flavour();
+        let call = lock::release(&names.key, owner, target, lease, &names.channel, flavour, true);
+        let (started, end) = (Instant::now(), Moment::now().plus(lease));
+        let mut repeated = false;
+        loop {
+            let reply = match connection.run(&call, || true).await {
+                Ok(reply) => reply,
+                Err(RunError::Unresolved(epoch, e)) if Moment::now() < end => {
+                    repeated = true;
+                    match self.resolve(&names.key, epoch, started, end, || ()).await {
+                        Resolution::Ask { .. } => continue,
+                        Resolution::AskUnbarred | Resolution::Closed => {
+                            return Err(Error::redis(Action::Release, &names.key, e));
+                        }
+                    }
+                }
+                Err(e) => return Err(failed(e)),
+            };
+            let released = lock::read_released(&names.key, &reply)?;
+            return match released.found {
+                0 if !repeated => Err(not_owner()),
+                _ if released.untold => Err(untold_error(&names.channel)),
+                _ => Ok(()),
+            };
+        }
+    }
+
     pub(crate) async fn transfer(self: Arc<Self>, key: Arc<Key>, transfer: Transfer) {
         let names = key.names.clone();
         let started = Instant::now();
         let connection = self.topology.connection(&names.key);
         let call = lock::transfer(&names.key, transfer.old, transfer.new, transfer.term.length, &names.channel);
         let failed = || self.act(&key, |q, now, out| q.transfer_failed(now, &transfer, out));
+        let unresolved = |error| self.act(&key, |q, now, out| q.transfer_unresolved(now, &transfer, error, out));
+        let mut may_have_run = false;
         loop {
             let sent = Moment::now();
             let (epoch, source) = match connection.run(&call, || true).await {
@@ -185,12 +258,16 @@ impl Shared {
                     }
                     Err(error) => {
                         self.report(&error);
-                        return failed();
+                        return unresolved(None);
                     }
                 },
+                Err(RunError::NotSent(e) | RunError::Refused(e)) if may_have_run || stopped_half_way(&e) => {
+                    return unresolved(Some(Error::redis(Action::Transfer, &names.key, e)));
+                }
                 Err(RunError::Closed | RunError::NotSent(_) | RunError::Refused(_)) => return failed(),
                 Err(RunError::Unresolved(epoch, e)) => (epoch, e),
             };
+            may_have_run = true;
             let error = Error::redis(Action::Transfer, &names.key, source);
             let late = || {
                 self.act(&key, |q, now, out| {
@@ -201,10 +278,15 @@ impl Shared {
             match self.resolve(&names.key, epoch, started, transfer.end, late).await {
                 Resolution::Ask { .. } => {}
                 Resolution::AskUnbarred => {
-                    return self.act(&key, |q, now, out| {
-                        q.abandon(transfer.new, transfer.end.plus(STRAY));
-                        q.transfer_unresolved(now, &transfer, error, out);
+                    self.act(&key, |q, now, out| {
+                        let until = transfer.end.max(now).plus(STRAY);
+                        q.abandon(now, transfer.new, until, out);
+                        if !transfer.old.is_automatic() {
+                            // The stray command may yet hand over what this owner holds by then.
+                            q.abandon(now, transfer.old, until, out);
+                        }
                     });
+                    return unresolved(Some(error));
                 }
                 Resolution::Closed => return failed(),
             }
@@ -233,9 +315,9 @@ impl Shared {
                 barred = tokio::time::timeout(left, barrier).await.ok();
             }
             match barred {
-                // Without a link for a whole lease the hold has ended by itself.
-                Some(Barrier::Passed) | None => Resolution::Ask { late: was_late },
-                Some(Barrier::Impossible) => Resolution::AskUnbarred,
+                Some(Barrier::Passed) => Resolution::Ask { late: was_late },
+                // Without a link for a whole lease the hold has ended by itself, but nothing bars the old command.
+                Some(Barrier::Impossible) | None => Resolution::AskUnbarred,
                 Some(Barrier::Closed) => Resolution::Closed,
             }
         })
@@ -283,7 +365,7 @@ impl Shared {
             Err(error) => {
                 self.report(&error);
                 for (hold, _) in batch {
-                    self.act(&hold.key, |q, now, out| q.tick(now, out));
+                    self.act(&hold.key, |q, now, out| q.renewal_failed(now, hold.owner, out));
                     self.watch_again(hold, self.watchdog.retry(Moment::now()));
                 }
             }

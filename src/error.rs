@@ -55,8 +55,8 @@ pub enum Error {
         /// The reply.
         reply: String,
     },
-    /// An earlier command of this owner is unresolved and may still run. The owner can take this lock again when the lease
-    /// of that command has ended; another owner can at once.
+    /// A command of this owner is unresolved and may still run, because the server does not let the old connection be killed.
+    /// The owner can take this lock again some seconds after the lease of that command has ended; another owner can at once.
     Unresolved {
         /// The key.
         key: String,

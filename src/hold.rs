@@ -13,11 +13,10 @@ use tokio::sync::oneshot;
 
 use crate::{
     clock::Moment,
-    error::{Action, Error, LeaseLost},
+    error::{Error, LeaseLost},
     lease::whole_millis,
     owner::OwnerId,
-    queue::{Extension, Held, HoldId},
-    scripts::lock,
+    queue::Held,
     table::{Key, Shared},
 };
 
@@ -111,7 +110,7 @@ impl Guard {
     /// failed, in which case the hold is what it was.
     ///
     /// # Cancel safety
-    /// Safe: the time in Redis may have been extended, the guard then trusts the shorter one.
+    /// Safe: once polled the extension is the client's, and the hold lasts longer.
     pub async fn extend(&self, lease: Duration) -> Result<(), Error> {
         let lease = whole_millis(lease)?;
         let (owner, id, name) = (self.owner, self.held.id, self.name());
@@ -122,18 +121,9 @@ impl Guard {
         if !self.is_valid() {
             return Err(lost());
         }
-        let sent = Moment::now();
-        let ttl = self.key.touch(|q| q.extending(sent, owner, id, lease));
-        let _extending = Extending { key: &self.key, owner, id };
-        let call = lock::renew(std::iter::once((name, owner, ttl)));
-        let reply = match self.shared.topology.connection(name).run(&call, || true).await {
-            Ok(reply) => reply,
-            Err(e) => return Err(e.into_source().map_or(Error::Closed, |e| Error::redis(Action::Renew, name, e))),
-        };
-        let found = lock::read_renewed(name, &reply, 1)?.into_iter().sum();
-        let asked = Extension { owner, hold: id, sent, lease };
-        let extended = self.shared.act(&self.key, |q, now, out| q.extended(now, asked, found, out));
-        if extended { Ok(()) } else { Err(lost()) }
+        let (reply, outcome) = oneshot::channel();
+        self.shared.act(&self.key, |q, now, out| q.extend(now, owner, id, lease, reply, out));
+        outcome.await.unwrap_or(Err(Error::Closed))
     }
 
     /// Runs `work` while the hold is trusted. Once it is lost the work is not polled again.
@@ -162,19 +152,6 @@ impl Guard {
             }
         })
         .await
-    }
-}
-
-/// An extension in flight.
-struct Extending<'a> {
-    key: &'a Key,
-    owner: OwnerId,
-    id: HoldId,
-}
-
-impl Drop for Extending<'_> {
-    fn drop(&mut self) {
-        self.key.touch(|q| q.extension_over(self.owner, self.id));
     }
 }
 

@@ -23,7 +23,7 @@ use crate::{
     few::Few,
     lease::Term,
     owner::{OwnerId, Owners},
-    queue::{Attempt, Command, Queue, Release, Settings, Transfer, WaiterId},
+    queue::{Attempt, Command, Extension, Queue, Release, Settings, Transfer, Unheld, WaiterId},
     topology::{Flavour, Topology},
     wakeups::{Listener, Wakeups},
     watchdog::{Watchdog, alarm::Alarm, wheel::Token},
@@ -119,7 +119,11 @@ impl Shared {
     pub(crate) fn report(&self, error: &Error) {
         tracing::warn!(%error, "background work failed");
         if let Some(hook) = &self.hook {
-            hook(error);
+            // A hook that panics must not take the command it is told of with it.
+            let told = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| hook(error)));
+            if told.is_err() {
+                tracing::error!("the hook for background errors panicked");
+            }
         }
     }
 
@@ -137,15 +141,23 @@ impl Shared {
         immediate: bool,
         waker: &Waker,
     ) -> Result<(Arc<Key>, WaiterId, bool), Error> {
+        let joined = self.act_on(names, |q, now, out| q.join(now, owner, term, immediate, waker, out))?;
+        let (key, (id, over)) = joined;
+        Ok((key, id, over))
+    }
+
+    /// Gives an event to a key that need not be in use yet.
+    pub(crate) fn act_on<R>(
+        &self,
+        names: &Arc<Names>,
+        event: impl FnOnce(&mut Queue, Moment, &mut Few<Command>) -> R,
+    ) -> Result<(Arc<Key>, R), Error> {
         loop {
-            if self.closed.load(Ordering::Acquire) {
-                return Err(Error::Closed);
-            }
-            let key = self.key(names);
-            if let Some((id, over)) =
-                self.act_unless_removed(&key, |q, now, out| q.join(now, owner, term, immediate, waker, out))
-            {
-                return Ok((key, id, over));
+            let key = self.key(names)?;
+            let state = key.state.lock();
+            if !state.removed {
+                let result = self.act_locked(&key, state, event);
+                return Ok((key, result));
             }
         }
     }
@@ -184,9 +196,14 @@ impl Shared {
         &self.shards[(self.hasher.hash_one(name) % SHARDS as u64) as usize]
     }
 
-    fn key(&self, names: &Arc<Names>) -> Arc<Key> {
+    /// The key, put into the table if it is not there. Whoever closes the client looks through the table after it has
+    /// said so: a key either is seen then, or is refused here.
+    fn key(&self, names: &Arc<Names>) -> Result<Arc<Key>, Error> {
         let mut shard = self.shard(&names.key).lock();
-        shard.entry(names.key.clone()).or_insert_with(|| self.new_key(names)).clone()
+        if self.closed.load(Ordering::Acquire) {
+            return Err(Error::Closed);
+        }
+        Ok(shard.entry(names.key.clone()).or_insert_with(|| self.new_key(names)).clone())
     }
 
     fn new_key(&self, names: &Arc<Names>) -> Arc<Key> {
@@ -194,18 +211,6 @@ impl Shared {
             Settings { name: names.key.clone(), handoff: self.handoff, watchdog_timeout: self.watchdog_timeout };
         let state = KeyState { queue: Queue::new(settings), timer: None, removed: false };
         Arc::new(Key { names: names.clone(), state: Mutex::new(state) })
-    }
-
-    fn act_unless_removed<R>(
-        &self,
-        key: &Arc<Key>,
-        event: impl FnOnce(&mut Queue, Moment, &mut Few<Command>) -> R,
-    ) -> Option<R> {
-        let state = key.state.lock();
-        if state.removed {
-            return None;
-        }
-        Some(self.act_locked(key, state, event))
     }
 
     fn act_locked<R>(
@@ -283,7 +288,10 @@ impl Shared {
 
     fn timer_fired(&self, key: &Arc<Key>) {
         let mut state = key.state.lock();
-        state.timer = None;
+        // A later timer may have taken the place of the one that fired.
+        if state.timer.is_some_and(|(at, _)| at <= Moment::now()) {
+            state.timer = None;
+        }
         if !state.removed {
             self.act_locked(key, state, |q, now, out| q.tick(now, out));
         }
@@ -294,6 +302,8 @@ impl Shared {
             Command::Attempt(attempt) => self.send(key, Task::Attempt(attempt)),
             Command::Release(release) => self.send(key, Task::Release(release)),
             Command::Transfer(transfer) => self.send(key, Task::Transfer(transfer)),
+            Command::Extend(extension) => self.send(key, Task::Extend(extension)),
+            Command::ReleaseUnheld(unheld) => self.send(key, Task::ReleaseUnheld(unheld)),
             Command::Settle(reply, outcome) => {
                 if let Err(Err(error)) = reply.send(outcome) {
                     self.report(&error);
@@ -320,7 +330,9 @@ pub(crate) struct Job {
 
 enum Task {
     Attempt(Attempt),
+    Extend(Extension),
     Release(Release),
+    ReleaseUnheld(Unheld),
     Transfer(Transfer),
 }
 
@@ -331,6 +343,8 @@ impl Carry for Job {
             Task::Attempt(attempt) => shared.attempt(key, attempt).await,
             Task::Release(release) => shared.release(key, release).await,
             Task::Transfer(transfer) => shared.transfer(key, transfer).await,
+            Task::Extend(extension) => Box::pin(shared.extend(key, extension)).await,
+            Task::ReleaseUnheld(unheld) => Box::pin(shared.release_unheld(key, unheld)).await,
         }
     }
 }

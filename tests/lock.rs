@@ -120,3 +120,72 @@ async fn holds_that_went_with_the_old_key_do_not_prolong_a_new_one() {
     new.release().await.unwrap();
     assert!(!client.lock("f").is_locked().await.unwrap());
 }
+
+/// A guard is never trusted for longer than its key has to live.
+async fn trusted_no_longer_than_the_key_lives(guard: &redlatch::Guard, lock: &redlatch::RLock) {
+    let trusted = guard.valid_for();
+    let RemainingTtl::Left(left) = lock.remaining_ttl().await.unwrap() else { panic!("expires") };
+    assert!(trusted <= left + ms(5), "trusted for {trusted:?}, the key lives for {left:?}");
+    assert!(left > secs(3000), "{left:?}");
+}
+
+#[tokio::test]
+async fn an_extension_is_not_cut_short_by_a_release_that_was_decided_before_it() {
+    let redis = Redis::start();
+    let client = redis.client().await;
+    let lock = client.lock("x");
+    let owned = lock.owned_by(&client.owner());
+    for _ in 0..20 {
+        let first = owned.lock().lease(secs(5)).await.unwrap();
+        let second = owned.lock().lease(secs(5)).await.unwrap();
+        drop(second);
+        first.extend(secs(3600)).await.unwrap();
+        eventually(secs(1), "released", || async { client.stats().in_flight == 0 }).await;
+        trusted_no_longer_than_the_key_lives(&first, &lock).await;
+        let (again, extended) =
+            tokio::join!(std::future::IntoFuture::into_future(owned.lock().lease(secs(5))), first.extend(secs(3700)));
+        extended.unwrap();
+        trusted_no_longer_than_the_key_lives(&first, &lock).await;
+        again.unwrap().release().await.unwrap();
+        trusted_no_longer_than_the_key_lives(&first, &lock).await;
+        first.release().await.unwrap();
+    }
+    forgotten(&client).await;
+}
+
+#[tokio::test]
+async fn a_release_without_a_guard_waits_for_what_its_owner_is_being_granted() {
+    let redis = Redis::start();
+    let client = redis.client().await;
+    let lock = client.lock("x");
+    let owned = lock.owned_by(&client.owner());
+    for _ in 0..50 {
+        let (taken, released) = tokio::join!(std::future::IntoFuture::into_future(owned.lock()), owned.release());
+        let guard = taken.unwrap();
+        let count = lock.hold_count(&owned.owner()).await.unwrap();
+        match released {
+            Ok(()) => assert!(count == 0 && !guard.is_valid(), "released, and the guard knows"),
+            Err(Error::NotOwner { .. }) => assert!(count == 1 && guard.is_valid(), "it came too early"),
+            Err(other) => panic!("{other}"),
+        }
+        drop(guard);
+        eventually(secs(1), "free", || async { client.stats().holds == 0 }).await;
+    }
+    forgotten(&client).await;
+}
+
+#[tokio::test]
+async fn a_hold_of_an_earlier_run_with_the_same_ids_is_released_one_by_one() {
+    let redis = Redis::start();
+    let (client, probe) = (redis.client().await, redis.probe().await);
+    let owner = client.owner_with_thread_id(3).unwrap();
+    let owned = client.lock("x").owned_by(&owner);
+    probe.run(&["HSET", "x", &owner.to_string(), "2"]).await;
+    probe.run(&["PEXPIRE", "x", "60000"]).await;
+    let (first, second, third) = tokio::join!(owned.release(), owned.release(), owned.release());
+    first.unwrap();
+    second.unwrap();
+    assert!(matches!(third, Err(Error::NotOwner { .. })), "{third:?}");
+    assert!(probe.keys().await.is_empty());
+    forgotten(&client).await;
+}

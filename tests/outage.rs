@@ -43,7 +43,7 @@ fn an_acquire_in_flight_during_an_outage_holds_once_or_not_at_all() {
         for (leg, flight) in scene.legs.iter().zip(flights) {
             match (leg.patience, flight.await.unwrap()) {
                 (Patience::Long, Ok(guard)) => held.push(guard),
-                (Patience::Short, Err(Error::Redis { fault: Fault::TimedOut, .. })) => match leg.owner {
+                (Patience::Short, Err(error)) if was_cut(&error) => match leg.owner {
                     Some(_) => held.push(leg.acquire_again().await),
                     None => eventually(secs(8), &leg.key, async || !scene.exists(&leg.key).await).await,
                 },
@@ -88,7 +88,7 @@ fn without_the_right_to_kill_an_acquire_in_flight_during_an_outage_costs_its_own
         let flights = scene.outage(start, async |leg| scene.exists(&leg.key).await).await;
         for (leg, flight) in scene.legs.iter().zip(flights) {
             match (leg.patience, within(secs(8), &leg.key, flight).await.unwrap()) {
-                (Patience::Short, Err(Error::Redis { fault: Fault::TimedOut, .. })) => {}
+                (Patience::Short, Err(error)) if was_cut(&error) => {}
                 (Patience::Long, Err(Error::Unresolved { .. })) => {}
                 (_, other) => panic!("{}: {other:?}", leg.key),
             }
@@ -146,9 +146,15 @@ async fn take_before_the_outage(scene: &Scene<'_>, lease: Option<Duration>) -> (
     (Going(Mutex::new(going)), staying)
 }
 
+/// The first command of a client that waits too long takes the connection with it, and the other one that is in flight.
+fn was_cut(error: &Error) -> bool {
+    matches!(error, Error::Redis { fault: Fault::TimedOut | Fault::Unreachable, .. })
+}
+
 fn expect_released(leg: &Leg, released: Result<(), Error>) {
     match (leg.patience, &released) {
-        (Patience::Short, Err(Error::Redis { fault: Fault::TimedOut, .. })) | (Patience::Long, Ok(())) => {}
+        (Patience::Long, Ok(())) => {}
+        (Patience::Short, Err(error)) if was_cut(error) => {}
         _ => panic!("{}: {released:?}", leg.key),
     }
 }

@@ -52,7 +52,8 @@ async fn two_tasks_of_one_owner_always_count_right() {
     within(secs(600), "the race", tasks.join_all()).await;
     race.over.store(true, Ordering::SeqCst);
     let seen = within(secs(5), "the eye", eye).await.unwrap();
-    assert!(seen.iter().all(|&n| n > 0), "looks during which nobody, one and both surely held: {seen:?}");
+    // That both hold is looked at where they meet; from outside it may be missed on a busy machine.
+    assert!(seen[..2].iter().all(|&n| n > 0), "looks during which nobody, one and both surely held: {seen:?}");
     assert!(probe.keys().await.is_empty());
     forgotten(&client).await;
 }

@@ -88,8 +88,8 @@ pub(crate) type OnPush = Arc<dyn Fn(PushInfo) + Send + Sync>;
 /// What happens to a chain of links.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum LinkEvent<'a> {
-    /// A link is up, after the barrier.
-    Up,
+    /// The link of this epoch is up, after the barrier.
+    Up(Epoch),
     Down,
     /// A link could not be opened; it is tried again.
     Failed(&'a RedisError),
@@ -113,6 +113,7 @@ impl Connection {
             on_change,
             live: RwLock::new(None),
             status: watch::Sender::new(Status::default()),
+            events: Mutex::new(()),
             unbarred: Mutex::new(Vec::new()),
         };
         Self { shared: Arc::new(shared), runtime, started: AtomicBool::new(false) }
@@ -165,6 +166,14 @@ impl Connection {
             None => self.next_link().await?,
         };
         self.exchange(&link, command).await
+    }
+
+    /// Runs a plain command on the link of this epoch and on no other.
+    pub(crate) async fn command_on(&self, epoch: Epoch, command: &Cmd) -> Result<Value, RunError> {
+        match self.present_link() {
+            Some(link) if link.epoch == epoch => self.exchange(&link, command).await,
+            _ => Err(RunError::NotSent(unreachable_error("that link is gone"))),
+        }
     }
 
     /// Waits until nothing that was sent on the link of `epoch` can run any more, or until it is clear that this cannot be had.
@@ -285,6 +294,8 @@ struct Shared {
     on_change: Option<OnChange>,
     live: RwLock<Option<Link>>,
     status: watch::Sender<Status>,
+    /// Ups and downs are told one after the other.
+    events: Mutex<()>,
     /// Epochs of links that ended without a barrier.
     unbarred: Mutex<Vec<Epoch>>,
 }
@@ -310,9 +321,12 @@ impl Shared {
             self.remember_unbarred(opened.unbarred);
             to_kill.clear();
             let link = Link { epoch, con: opened.con, broken: Arc::new(Notify::new()) };
-            *self.live.write() = Some(link.clone());
-            self.status.send_modify(|s| (s.up, s.is_up, s.failure) = (epoch, true, None));
-            self.tell(LinkEvent::Up);
+            {
+                let _in_order = self.events.lock();
+                *self.live.write() = Some(link.clone());
+                self.status.send_modify(|s| (s.up, s.is_up, s.failure) = (epoch, true, None));
+                self.tell(LinkEvent::Up(epoch));
+            }
             tokio::select! {
                 () = opened.driver => {}
                 () = link.broken.notified() => {}
@@ -382,6 +396,7 @@ impl Shared {
     }
 
     fn take_down(&self, epoch: Epoch) {
+        let _in_order = self.events.lock();
         {
             let mut live = self.live.write();
             if live.as_ref().is_none_or(|l| l.epoch != epoch) {
@@ -426,12 +441,17 @@ async fn introduce(
     };
     let mut unbarred = Vec::new();
     for (epoch, old) in to_kill {
-        let other_run =
-            old.server_run.is_some() && identity.server_run.is_some() && old.server_run != identity.server_run;
-        // Ids only grow within a run of the server: a lower one is from another run even where `INFO` may not be asked.
-        let counted_anew = old.client.is_some() && identity.client.is_some() && identity.client <= old.client;
-        if other_run || counted_anew {
+        let runs_known = old.server_run.is_some() && identity.server_run.is_some();
+        let other_run = runs_known && old.server_run != identity.server_run;
+        // Ids only grow within a run of the server.
+        let not_after = old.client.is_some() && identity.client.is_some() && identity.client <= old.client;
+        if other_run || (not_after && !runs_known) {
             continue; // that server process is gone and its connections with it
+        }
+        if not_after {
+            // Something between us and the server hands out its own connections: ids say nothing.
+            unbarred.push(*epoch);
+            continue;
         }
         let killed = match old.client {
             Some(id) => reply(con, cmd("CLIENT").arg("KILL").arg("ID").arg(id)).await?,

@@ -62,7 +62,8 @@ impl RLock {
     ///
     /// # Errors
     /// [`Error::Misuse`] for an empty name or a lease out of range; [`Error::ForeignData`] if the key is no plain lock;
-    /// [`Error::Redis`] if an attempt failed (what it may have got is given back in the background); [`Error::Closed`].
+    /// [`Error::Redis`] or [`Error::Unresolved`] if an attempt failed (what it may have got is given back in the background);
+    /// [`Error::LeaseLost`] if the grant came after its lease had ended; [`Error::Closed`].
     ///
     /// # Cancel safety
     /// Dropping the future gives up the place in line. If Redis had already granted the lock it is released in the
@@ -245,48 +246,10 @@ impl OwnedLock {
         keys::check_name(lock.name())?;
         lock.open()?;
         let (reply, outcome) = oneshot::channel();
-        let here = lock.shared.find(lock.name()).is_some_and(|key| {
-            lock.shared.act(&key, |q, now, out| match q.newest_hold(owner) {
-                Some(held) => {
-                    q.release(now, owner, held.id, Some(reply), out);
-                    held.validity.lose();
-                    true
-                }
-                None => false,
-            })
-        });
-        let outcome = if here { outcome.await.unwrap_or(Err(Error::Closed)) } else { self.release_unknown().await };
-        match outcome {
+        lock.shared.act_on(&lock.names, |q, now, out| q.release_any(now, owner, reply, out))?;
+        match outcome.await.unwrap_or(Err(Error::Closed)) {
             Err(Error::LeaseLost(_)) => Err(self.not_owner()),
             other => other,
-        }
-    }
-
-    /// The hold was not taken by this client: an earlier run with the same client id, or a bridge.
-    async fn release_unknown(&self) -> Result<(), Error> {
-        let (lock, owner) = (&self.lock, self.owner);
-        let count = lock.hold_count(&owner).await?;
-        let Some(target) = count.checked_sub(1) else { return Err(self.not_owner()) };
-        let call = lock::release(
-            lock.name(),
-            owner,
-            target,
-            lock.shared.watchdog_timeout,
-            &lock.names.channel,
-            lock.shared.topology.flavour(),
-            true,
-        );
-        let reply = match lock.shared.topology.connection(lock.name()).run(&call, || true).await {
-            Ok(reply) => reply,
-            Err(e) => {
-                return Err(e.into_source().map_or(Error::Closed, |e| Error::redis(Action::Release, lock.name(), e)));
-            }
-        };
-        let released = lock::read_released(lock.name(), &reply)?;
-        match (released.found, released.untold) {
-            (0, _) => Err(self.not_owner()),
-            (_, true) => Err(dispatch::untold_error(&lock.names.channel)),
-            (_, false) => Ok(()),
         }
     }
 

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::{
-    Attempt, AttemptReply, Channel, Command, Held, Known, Queue, Release, Transfer, WaiterId, WaiterState,
+    Attempt, AttemptReply, Channel, Command, Held, HoldId, Known, Queue, Release, Transfer, WaiterId, WaiterState,
     holds::{Busy, Hold},
 };
 use crate::{
@@ -14,6 +14,18 @@ use crate::{
     owner::OwnerId,
     validity::Validity,
 };
+
+/// What Redis granted.
+struct Grant {
+    owner: OwnerId,
+    waiter: WaiterId,
+    term: Term,
+    target: u64,
+    found: u64,
+    sent: Moment,
+    /// The newest hold that can have been on the key before, if the key was asked for rather than handed over.
+    before: Option<HoldId>,
+}
 
 impl Queue {
     /// An attempt was answered.
@@ -29,7 +41,8 @@ impl Queue {
         self.owner_mut(attempt.owner).busy = Busy::No;
         match reply {
             AttemptReply::Granted { found } => {
-                self.granted(now, attempt.owner, attempt.waiter, attempt.term, attempt.target, found, sent, out)
+                let Attempt { owner, waiter, term, target, newest, .. } = *attempt;
+                self.granted(now, Grant { owner, waiter, term, target, found, sent, before: Some(newest) }, out);
             }
             AttemptReply::Busy { retry_in } => {
                 self.lose_all(attempt.owner, out);
@@ -74,10 +87,17 @@ impl Queue {
         self.pump(now, out);
     }
 
-    /// An unresolved command of this owner may still run, and nothing can be done against it.
-    pub(crate) fn abandon(&mut self, owner: OwnerId, until: Moment) {
+    /// An unresolved command of this owner may still run, and nothing can be done against it: nobody waits under its name.
+    pub(crate) fn abandon(&mut self, now: Moment, owner: OwnerId, until: Moment, out: &mut Few<Command>) {
         self.abandoned.retain(|(gone, _)| *gone != owner);
         self.abandoned.push((owner, until));
+        let waits = |w: &&super::Waiter| w.owner == owner && matches!(w.state, WaiterState::Waiting);
+        let waiting: Vec<WaiterId> = self.waiters().filter(waits).map(|w| w.id).collect();
+        for id in waiting {
+            let error = Error::Unresolved { key: self.settings.name.to_string(), owner };
+            self.finish(id, Some(error), out);
+        }
+        self.pump(now, out);
     }
 
     /// A transfer was answered: `granted` or the old owner held nothing.
@@ -101,9 +121,10 @@ impl Queue {
         self.settle_covered(transfer.old, |_| lost.clone().map_or(Ok(()), Err), out);
         if granted {
             self.sharing.run_length += 1;
-            self.granted(now, transfer.new, transfer.waiter, transfer.term, 1, 0, sent, out);
+            let Transfer { new: owner, waiter, term, .. } = *transfer;
+            self.granted(now, Grant { owner, waiter, term, target: 1, found: 0, sent, before: None }, out);
         } else {
-            self.back_in_line(transfer.waiter);
+            self.back_in_line(transfer.waiter, out);
             self.known = Known::Nothing;
         }
         self.pump(now, out);
@@ -116,16 +137,17 @@ impl Queue {
         let old = self.owner_mut(transfer.old);
         old.busy = Busy::No;
         old.transferable = false;
-        self.back_in_line(transfer.waiter);
+        self.back_in_line(transfer.waiter, out);
         self.pump(now, out);
     }
 
-    /// A transfer stays unresolved and nothing can be done against it: both owners may hold, so both are released.
+    /// A transfer stays unresolved and nothing can be done against it: both owners may hold, so both are released. Its
+    /// waiter gets the error, or goes on waiting.
     pub(crate) fn transfer_unresolved(
         &mut self,
         now: Moment,
         transfer: &Transfer,
-        error: Error,
+        error: Option<Error>,
         out: &mut Few<Command>,
     ) {
         self.end_turn(transfer.waiter);
@@ -137,7 +159,10 @@ impl Queue {
             state.transferable = false;
             state.unknown_end = Some(transfer.end);
         }
-        self.finish(transfer.waiter, Some(error), out);
+        match error {
+            Some(error) => self.finish(transfer.waiter, Some(error), out),
+            None => self.back_in_line(transfer.waiter, out),
+        }
         self.known = Known::Nothing;
         self.pump(now, out);
     }
@@ -167,7 +192,7 @@ impl Queue {
             release.owner,
             |leaving| match &untold {
                 _ if gone.contains(&leaving.id) => Err(lost.clone().into()),
-                _ if repeated && found == 0 && !leaving.validity.is_valid(now) => Err(lost.clone().into()),
+                _ if repeated && found == 0 && !leaving.was_valid => Err(lost.clone().into()),
                 Some(error) => Err(error.clone()),
                 None => Ok(()),
             },
@@ -181,7 +206,7 @@ impl Queue {
             // An attempt that was answered before this release, but whose answer comes after, tells old news.
             self.dirty = true;
             let published = found > 0 || repeated;
-            if repeated {
+            if repeated || untold.is_some() {
                 // Whether it published, and whether that was heard, is unknown.
                 self.sharing.forget_own_messages();
                 self.dirty = true;
@@ -211,24 +236,16 @@ impl Queue {
         owner.counts(owner.live.len() as u64);
         self.settle_covered(release.owner, |_| Err(lost.clone()), out);
         self.known = Known::Nothing;
+        self.sharing.forget_own_messages();
+        self.dirty = true;
         self.pump(now, out);
     }
 
     // ---- parts
 
     /// Redis granted: the waiter is offered the hold; if it is gone, the difference of counts gives it back.
-    #[expect(clippy::too_many_arguments, reason = "one grant, told by attempts and transfers alike")]
-    fn granted(
-        &mut self,
-        now: Moment,
-        owner: OwnerId,
-        id: WaiterId,
-        term: Term,
-        target: u64,
-        found: u64,
-        sent: Moment,
-        out: &mut Few<Command>,
-    ) {
+    fn granted(&mut self, now: Moment, grant: Grant, out: &mut Few<Command>) {
+        let Grant { owner, waiter: id, term, target, found, sent, before } = grant;
         let hold_id = self.next_id();
         let end = sent.plus(term.length);
         let deadline = end.minus(margin(term.length));
@@ -238,8 +255,8 @@ impl Queue {
         let missing = usize::try_from((state.live.len() as u64).saturating_sub(found)).unwrap_or(usize::MAX);
         let gone = state.oldest(missing);
         self.lose_some(owner, |id| gone.contains(&id), out);
-        if found == 0 {
-            self.lose_the_others(owner, out);
+        if let (0, Some(before)) = (found, before) {
+            self.lose_the_others(owner, before, out);
         }
         self.known = Known::Nothing;
         self.sharing.granted(now);

@@ -2,7 +2,7 @@
 
 use std::{sync::Arc, time::Duration};
 
-use super::{Command, HoldId, Queue, ReleaseReply, WaiterState};
+use super::{Command, Extension, HoldId, Queue, ReleaseReply, Unheld, WaiterState};
 use crate::{
     clock::Moment,
     error::Error,
@@ -36,7 +36,8 @@ pub(super) struct Hold {
 #[derive(Debug)]
 pub(super) struct Leaving {
     pub(crate) id: HoldId,
-    pub(crate) validity: Arc<Validity>,
+    /// When its guard gave it up.
+    pub(super) was_valid: bool,
     end: Moment,
     reply: Option<ReleaseReply>,
     /// The command in flight takes it away.
@@ -63,8 +64,12 @@ pub(super) struct Owner {
     pub(super) renewal: Option<Token>,
     /// May be handed to another owner; not after Redis refused that once.
     pub(super) transferable: bool,
-    /// Extensions in flight: what they ask for must not be cut short by a renewal behind them.
-    extensions: Few<(HoldId, Moment)>,
+    /// A renewal is in flight: what raises the time to live waits for it, so as not to be cut short by it.
+    pub(super) renewing: bool,
+    /// Guards that want more time.
+    pub(super) wishes: Few<Wish>,
+    /// Releases that no guard stands behind.
+    pub(super) unheld: Few<ReleaseReply>,
     /// When a count that belongs to no hold ends by itself.
     pub(super) unknown_end: Option<Moment>,
 }
@@ -77,13 +82,12 @@ pub(crate) struct RenewalDue {
     pub(crate) newest: HoldId,
 }
 
-/// What a guard asked for.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Extension {
-    pub(crate) owner: OwnerId,
-    pub(crate) hold: HoldId,
-    pub(crate) sent: Moment,
-    pub(crate) lease: Duration,
+/// More time for a hold.
+#[derive(Debug)]
+pub(super) struct Wish {
+    pub(super) hold: HoldId,
+    pub(super) lease: Duration,
+    pub(super) reply: ReleaseReply,
 }
 
 /// Whether an owner is to be renewed now.
@@ -107,7 +111,9 @@ impl Owner {
             busy: Busy::No,
             renewal: None,
             transferable: true,
-            extensions: Few::new(),
+            renewing: false,
+            wishes: Few::new(),
+            unheld: Few::new(),
             unknown_end: None,
         }
     }
@@ -140,8 +146,7 @@ impl Owner {
             let left = hold.end.since(now);
             if hold.term.renewed { left.max(hold.term.length) } else { left }
         };
-        let extensions = self.extensions.iter().map(|(_, end)| end.since(now));
-        self.live.iter().map(left).chain(extensions).max()
+        self.live.iter().map(left).max()
     }
 
     /// When all that is being released has ended by itself.
@@ -155,13 +160,26 @@ impl Owner {
     }
 
     pub(super) fn is_done(&self) -> bool {
-        self.live.is_empty() && self.leaving.is_empty() && self.count == 0 && self.busy == Busy::No
+        let asked = !self.wishes.is_empty() || !self.unheld.is_empty();
+        self.live.is_empty() && self.leaving.is_empty() && self.count == 0 && self.busy == Busy::No && !asked
     }
 }
 
 impl Queue {
     /// A guard gives its hold up. A hold that is not live any more was lost: the reply says so at once.
     pub(crate) fn release(
+        &mut self,
+        now: Moment,
+        owner: OwnerId,
+        hold: HoldId,
+        reply: Option<ReleaseReply>,
+        out: &mut Few<Command>,
+    ) {
+        self.start_leaving(now, owner, hold, reply, out);
+        self.pump(now, out);
+    }
+
+    fn start_leaving(
         &mut self,
         now: Moment,
         owner: OwnerId,
@@ -181,22 +199,64 @@ impl Queue {
             return;
         };
         let hold = state.live.remove(index);
+        let was_valid = hold.validity.is_valid(now);
         let reply = match reply {
             // Lost by our own clock and final, whatever Redis still has; the release is sent all the same.
-            Some(reply) if !hold.validity.is_valid(now) => {
+            Some(reply) if !was_valid => {
                 out.push(Command::Settle(reply, Err(lost)));
                 None
             }
             reply => reply,
         };
-        state.leaving.push(Leaving { id: hold.id, validity: hold.validity, end: hold.end, reply, covered: false });
-        self.pump(now, out);
+        state.leaving.push(Leaving { id: hold.id, was_valid, end: hold.end, reply, covered: false });
     }
 
-    /// The owner's newest taken hold, if it has one here.
-    pub(crate) fn newest_hold(&self, owner: OwnerId) -> Option<Held> {
-        let hold = self.owner(owner)?.live.iter().filter(|h| h.taken).max_by_key(|h| h.id)?;
-        Some(Held { id: hold.id, validity: hold.validity.clone() })
+    /// Releases without a guard: the newest hold that was taken; without any here, whatever Redis counts.
+    pub(super) fn serve_unheld(&mut self, now: Moment, out: &mut Few<Command>) {
+        for index in 0..self.owners.len() {
+            let owner = self.owners[index].id;
+            while self.owners[index].busy == Busy::No && !self.owners[index].unheld.is_empty() {
+                let state = &mut self.owners[index];
+                match state.live.iter().filter(|h| h.taken).max_by_key(|h| h.id) {
+                    Some(newest) => {
+                        let (id, validity) = (newest.id, newest.validity.clone());
+                        let reply = state.unheld.remove(0);
+                        self.start_leaving(now, owner, id, Some(reply), out);
+                        validity.lose();
+                    }
+                    None if state.live.is_empty() && state.count == 0 && state.leaving.is_empty() => {
+                        state.busy = Busy::Yes;
+                        let reply = state.unheld.remove(0);
+                        out.push(Command::ReleaseUnheld(Unheld { owner, reply }));
+                    }
+                    // What is offered, or being released, comes first.
+                    None => break,
+                }
+            }
+        }
+    }
+
+    /// Extensions go out when nothing else of the owner is on its way.
+    pub(super) fn grant_wishes(&mut self, now: Moment, out: &mut Few<Command>) {
+        for index in 0..self.owners.len() {
+            let owner = self.owners[index].id;
+            while self.owners[index].busy == Busy::No
+                && !self.owners[index].renewing
+                && !self.owners[index].wishes.is_empty()
+            {
+                let lost = self.lost_error(owner);
+                let state = &mut self.owners[index];
+                let Wish { hold, lease, reply } = state.wishes.remove(0);
+                let is_live = state.live.iter().any(|h| h.id == hold && h.validity.is_valid(now));
+                if !is_live || self.closed {
+                    out.push(Command::Settle(reply, Err(lost)));
+                    continue;
+                }
+                state.busy = Busy::Yes;
+                let ttl = state.promised(now).map_or(lease, |promised| promised.max(lease));
+                out.push(Command::Extend(Extension { owner, hold, lease, ttl, reply }));
+            }
+        }
     }
 
     pub(crate) fn live_holds(&self, owner: OwnerId) -> u64 {
@@ -246,7 +306,10 @@ impl Queue {
             return Renewal::Postponed;
         }
         match (state.promised(now), state.live.iter().map(|h| h.id).max()) {
-            (Some(ttl), Some(newest)) => Renewal::Due(RenewalDue { ttl, newest }),
+            (Some(ttl), Some(newest)) => {
+                state.renewing = true;
+                Renewal::Due(RenewalDue { ttl, newest })
+            }
             _ => Renewal::Over,
         }
     }
@@ -263,6 +326,7 @@ impl Queue {
     ) {
         let timeout = self.settings.watchdog_timeout;
         let Some(state) = self.owners.iter_mut().find(|o| o.id == owner) else { return };
+        state.renewing = false;
         if found == 0 {
             if state.busy == Busy::No && state.live.iter().all(|h| h.id <= due.newest) {
                 state.counts(0);
@@ -281,39 +345,86 @@ impl Queue {
                 late.push(hold.id);
             }
         }
-        if !late.is_empty() {
-            self.lose_some(owner, |id| late.contains(&id), out);
-            self.pump(now, out);
-        }
+        self.lose_some(owner, |id| late.contains(&id), out);
+        self.pump(now, out);
     }
 
-    /// The holder asks for more time: the TTL to ask for.
-    pub(crate) fn extending(&mut self, now: Moment, owner: OwnerId, hold: HoldId, lease: Duration) -> Duration {
-        let Some(state) = self.owners.iter_mut().find(|o| o.id == owner) else { return lease };
-        state.extensions.push((hold, now.plus(lease)));
-        state.promised(now).map_or(lease, |promised| promised.max(lease))
+    /// A renewal failed.
+    pub(crate) fn renewal_failed(&mut self, now: Moment, owner: OwnerId, out: &mut Few<Command>) {
+        if let Some(state) = self.owners.iter_mut().find(|o| o.id == owner) {
+            state.renewing = false;
+        }
+        self.tick(now, out);
     }
 
-    /// The question is answered, or nobody waits for the answer any more.
-    pub(crate) fn extension_over(&mut self, owner: OwnerId, hold: HoldId) {
-        let Some(state) = self.owners.iter_mut().find(|o| o.id == owner) else { return };
-        if let Some(index) = state.extensions.iter().position(|(id, _)| *id == hold) {
-            state.extensions.remove(index);
-        }
+    /// A guard wants its hold to last this long from now.
+    pub(crate) fn extend(
+        &mut self,
+        now: Moment,
+        owner: OwnerId,
+        hold: HoldId,
+        lease: Duration,
+        reply: ReleaseReply,
+        out: &mut Few<Command>,
+    ) {
+        self.owner_mut(owner).wishes.push(Wish { hold, lease, reply });
+        self.pump(now, out);
     }
 
-    /// Redis has given the time, or (`found` is 0) holds nothing of the owner.
-    pub(crate) fn extended(&mut self, now: Moment, asked: Extension, found: u64, out: &mut Few<Command>) -> bool {
-        let Extension { owner, hold: id, sent, lease } = asked;
-        if found == 0 {
-            self.renewed(now, owner, RenewalDue { ttl: lease, newest: id }, sent, 0, out);
-            return false;
-        }
-        let state = self.owners.iter_mut().find(|o| o.id == owner);
-        let Some(hold) = state.and_then(|o| o.live.iter_mut().find(|h| h.id == id)) else { return false };
+    /// An extension was answered with the owner's count, or failed.
+    pub(crate) fn extended(
+        &mut self,
+        now: Moment,
+        asked: Extension,
+        sent: Moment,
+        outcome: Result<u64, Error>,
+        out: &mut Few<Command>,
+    ) {
+        let Extension { owner, hold, lease, reply, .. } = asked;
         let end = sent.plus(lease);
-        hold.end = hold.end.max(end);
-        hold.validity.extend(now, end.minus(margin(lease)))
+        let state = self.owner_mut(owner);
+        state.busy = Busy::No;
+        let outcome = match outcome {
+            Err(error) => {
+                // The key may live for as long as was asked for: it does not end with the hold any more.
+                state.unknown_end = state.unknown_end.max(Some(end));
+                Err(error)
+            }
+            Ok(0) => {
+                self.renewed(now, owner, RenewalDue { ttl: lease, newest: hold }, sent, 0, out);
+                Err(self.lost_error(owner))
+            }
+            Ok(found) => match state.live.iter_mut().find(|h| h.id == hold) {
+                Some(hold) => {
+                    hold.end = hold.end.max(end);
+                    let extended = hold.validity.extend(now, end.minus(margin(lease)));
+                    if extended { Ok(()) } else { Err(self.lost_error(owner)) }
+                }
+                None => {
+                    // The hold has ended meanwhile, and the key has not: it is given back.
+                    state.count = state.count.max(found);
+                    state.unknown_end = state.unknown_end.max(Some(end));
+                    Err(self.lost_error(owner))
+                }
+            },
+        };
+        out.push(Command::Settle(reply, outcome));
+        self.pump(now, out);
+    }
+
+    /// The newest hold of the owner is given back without its guard.
+    pub(crate) fn release_any(&mut self, now: Moment, owner: OwnerId, reply: ReleaseReply, out: &mut Few<Command>) {
+        if self.closed {
+            return out.push(Command::Settle(reply, Err(Error::Closed)));
+        }
+        self.owner_mut(owner).unheld.push(reply);
+        self.pump(now, out);
+    }
+
+    /// A release of a hold that this client did not take is over.
+    pub(crate) fn unheld_over(&mut self, now: Moment, owner: OwnerId, out: &mut Few<Command>) {
+        self.owner_mut(owner).busy = Busy::No;
+        self.pump(now, out);
     }
 
     // ---- parts
@@ -347,13 +458,16 @@ impl Queue {
         self.lose_some(owner, |_| true, out);
     }
 
-    /// The key was free when this owner got it: what others here still believed to hold was gone.
-    pub(super) fn lose_the_others(&mut self, owner: OwnerId, out: &mut Few<Command>) {
+    /// The key was free when this owner got it: what others here had been given before that was gone.
+    pub(super) fn lose_the_others(&mut self, owner: OwnerId, before: HoldId, out: &mut Few<Command>) {
         let idle = |o: &&Owner| o.id != owner && o.busy == Busy::No;
         let others: Vec<OwnerId> = self.owners.iter().filter(idle).map(|o| o.id).collect();
         for other in others {
-            self.lose_all(other, out);
-            self.owner_mut(other).counts(0);
+            self.lose_some(other, |id| id <= before, out);
+            let state = self.owner_mut(other);
+            if state.live.is_empty() {
+                state.counts(0);
+            }
         }
     }
 
@@ -422,7 +536,10 @@ impl Queue {
             if !ended.is_empty() {
                 // When the last end passes and nobody renews, the key goes by itself: nothing to give back.
                 let all = ended.len() == state.live.len() && state.leaving.is_empty();
-                let by_itself = all && busy == Busy::No && state.live.iter().all(|h| !h.term.renewed);
+                let by_itself = all
+                    && busy == Busy::No
+                    && state.unknown_end.is_none()
+                    && state.live.iter().all(|h| !h.term.renewed);
                 self.lose_some(id, |hold| ended.contains(&hold), out);
                 if by_itself && let Some(state) = self.owners.iter_mut().find(|o| o.id == id) {
                     state.counts(0);

@@ -29,7 +29,7 @@ use crate::{
     watchdog::wheel::Token,
 };
 use holds::{Busy, Owner};
-pub(crate) use holds::{Extension, Held, Renewal, RenewalDue};
+pub(crate) use holds::{Held, Renewal, RenewalDue};
 use sharing::Sharing;
 
 pub(crate) type WaiterId = u64;
@@ -62,8 +62,10 @@ pub(crate) enum Command {
     Attempt(Attempt),
     /// Take the owner off the watchdog.
     CancelRenewal(Token),
+    Extend(Extension),
     Listen,
     Release(Release),
+    ReleaseUnheld(Unheld),
     Settle(ReleaseReply, Result<(), Error>),
     Transfer(Transfer),
     Unlisten,
@@ -82,6 +84,8 @@ pub(crate) struct Attempt {
     /// What the key's TTL becomes when other holds of the owner are still there: never below what they were promised.
     pub(crate) ttl: Duration,
     pub(crate) abandoned: Vec<OwnerId>,
+    /// The newest hold when it was sent.
+    pub(crate) newest: HoldId,
 }
 
 /// Bring the owner's count down to the target.
@@ -102,6 +106,24 @@ pub(crate) struct Transfer {
     pub(crate) waiter: WaiterId,
     pub(crate) term: Term,
     pub(crate) end: Moment,
+}
+
+/// Make the hold last longer.
+#[derive(Debug)]
+pub(crate) struct Extension {
+    pub(crate) owner: OwnerId,
+    pub(crate) hold: HoldId,
+    pub(crate) lease: Duration,
+    /// What the key's TTL becomes.
+    pub(crate) ttl: Duration,
+    pub(crate) reply: ReleaseReply,
+}
+
+/// Give back a hold that this client did not take.
+#[derive(Debug)]
+pub(crate) struct Unheld {
+    pub(crate) owner: OwnerId,
+    pub(crate) reply: ReleaseReply,
 }
 
 /// What an attempt found.
@@ -239,6 +261,11 @@ impl Queue {
         for id in waiting {
             self.finish(id, Some(error.clone()), out);
         }
+        // Whoever waits next asks for the channel anew, and is told anew.
+        if self.channel != Channel::Off {
+            self.channel = Channel::Off;
+            out.push(Command::Unlisten);
+        }
         self.pump(now, out);
     }
 
@@ -255,7 +282,7 @@ impl Queue {
     /// Time has passed: see [`next_deadline`](Self::next_deadline).
     pub(crate) fn tick(&mut self, now: Moment, out: &mut Few<Command>) {
         self.abandoned.retain(|(_, until)| *until > now);
-        self.withdraw_stale_offers(now);
+        self.withdraw_stale_offers(now, out);
         self.end_leases(now, out);
         if self.linger_until.is_some_and(|until| until <= now) {
             self.linger_until = None;
@@ -277,6 +304,8 @@ impl Queue {
         for owner in &mut *self.owners {
             owner.live.iter().for_each(|hold| hold.validity.lose());
             out.extend(owner.renewal.take().map(Command::CancelRenewal));
+            let unheld = std::mem::take(&mut owner.unheld);
+            out.extend(unheld.into_iter().map(|reply| Command::Settle(reply, Err(Error::Closed))));
         }
         self.pump(now, out);
     }

@@ -9,7 +9,9 @@ use crate::{clock::Moment, few::Few, owner::OwnerId};
 impl Queue {
     /// Emits every command that is due.
     pub(super) fn pump(&mut self, now: Moment, out: &mut Few<Command>) {
+        self.serve_unheld(now, out);
         self.reconcile(now, out);
+        self.grant_wishes(now, out);
         self.ask_directly(now, out);
         self.ask_for_the_head(now, out);
         self.listen_or_not(now, out);
@@ -145,7 +147,9 @@ impl Queue {
                 continue;
             }
             let id = waiter.id;
-            if self.owner(waiter.owner).is_none_or(|o| o.busy == Busy::No) {
+            // A renewal in flight could cut short what a re-entry is promised.
+            let ready = |o: &super::Owner| o.busy == Busy::No && (!o.renewing || o.live.is_empty());
+            if self.owner(waiter.owner).is_none_or(ready) {
                 self.start_attempt(now, id, out);
             }
         }
@@ -169,11 +173,12 @@ impl Queue {
         waiter.state = WaiterState::InFlight;
         let (owner, term) = (waiter.owner, waiter.term);
         self.dirty = false;
+        let newest = self.last_id;
         let state = self.owner_mut(owner);
         state.busy = Busy::Yes;
         let target = state.live.len() as u64 + 1;
         let ttl = state.promised(now).map_or(term.length, |promised| promised.max(term.length));
-        out.push(Command::Attempt(Attempt { waiter: id, owner, target, term, ttl, abandoned }));
+        out.push(Command::Attempt(Attempt { waiter: id, owner, target, term, ttl, newest, abandoned }));
     }
 
     /// First in line, if it can be served.
@@ -228,7 +233,7 @@ impl Queue {
     }
 
     fn listen_or_not(&mut self, now: Moment, out: &mut Few<Command>) {
-        let waiting = self.line.iter().any(|w| matches!(w.state, WaiterState::Waiting));
+        let waiting = self.line.iter().any(|w| matches!(w.state, WaiterState::Waiting) && !w.stalled);
         let in_line = waiting || self.line.iter().any(|w| matches!(w.state, WaiterState::InFlight));
         match self.channel {
             // The first question of a newcomer goes out without listening: the lock may be free.

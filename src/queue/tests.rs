@@ -131,6 +131,7 @@ impl World {
                 Command::Listen => self.confirming = true,
                 Command::Unlisten => (self.listening, self.confirming, self.unheard) = (false, false, 0),
                 Command::Settle(reply, outcome) => drop(reply.send(outcome)),
+                Command::Extend(_) | Command::ReleaseUnheld(_) => unreachable!("nothing here asks for it"),
                 Command::Wake(_) | Command::CancelRenewal(_) | Command::WatchRenewal(_) => {}
             }
         }
@@ -297,7 +298,7 @@ impl World {
                 other => panic!("{owner} trusts its hold, Redis has {other:?}"),
             }
         }
-        let sleeping = self.queue.line.iter().any(|w| matches!(w.state, WaiterState::Waiting));
+        let sleeping = self.queue.line.iter().any(|w| matches!(w.state, WaiterState::Waiting) && !w.stalled);
         assert!(
             !sleeping || self.confirming || self.queue.turn.is_some() || self.queue.closed,
             "a sleeper who does not listen"

@@ -122,15 +122,14 @@ impl Queue {
     pub(super) fn refused(&mut self, id: WaiterId, out: &mut Few<Command>) {
         match self.waiter(id) {
             Some(waiter) if waiter.immediate || waiter.expired => self.finish(id, None, out),
-            _ => self.back_in_line(id),
+            _ => self.back_in_line(id, out),
         }
     }
 
-    pub(super) fn back_in_line(&mut self, id: WaiterId) {
+    pub(super) fn back_in_line(&mut self, id: WaiterId, out: &mut Few<Command>) {
         let Some(waiter) = self.waiter(id) else { return };
         if waiter.expired {
-            waiter.state = WaiterState::Over(None);
-            return;
+            return self.finish(id, None, out);
         }
         waiter.state = WaiterState::Waiting;
         let Some(index) = self.direct.iter().position(|w| w.id == id && !w.immediate) else { return };
@@ -165,7 +164,7 @@ impl Queue {
         WaitOutcome::Granted(held)
     }
 
-    pub(super) fn withdraw_stale_offers(&mut self, now: Moment) {
+    pub(super) fn withdraw_stale_offers(&mut self, now: Moment, out: &mut Few<Command>) {
         let mut stale = Vec::new();
         for waiter in self.line.iter_mut().chain(&mut *self.direct) {
             if let WaiterState::Offered { held, since } = &waiter.state
@@ -174,6 +173,10 @@ impl Queue {
                 stale.push((waiter.owner, held.id));
                 waiter.stalled = true;
                 waiter.state = WaiterState::Waiting;
+                if waiter.expired {
+                    waiter.state = WaiterState::Over(None);
+                    out.extend(waiter.waker.take().map(Command::Wake));
+                }
             }
         }
         for (owner, hold) in stale {

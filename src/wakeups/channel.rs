@@ -37,9 +37,9 @@ pub(crate) struct Step {
 }
 
 impl Channel {
-    /// A channel that has just been wanted for the first time.
-    pub(crate) fn new(link_up: bool) -> (Self, Step) {
-        let mut channel = Self { state: State::Lost, wanted: true, serial: 0 };
+    /// A channel that has just been wanted for the first time. Its commands are numbered from `serial` on.
+    pub(crate) fn new(link_up: bool, serial: u64) -> (Self, Step) {
+        let mut channel = Self { state: State::Lost, wanted: true, serial };
         let step = if link_up { channel.subscribe() } else { Step::default() };
         (channel, step)
     }
@@ -147,7 +147,7 @@ mod tests {
         fn apply(&mut self, event: usize) {
             match event {
                 0 if self.channel.is_none() => {
-                    let (channel, step) = Channel::new(self.up);
+                    let (channel, step) = Channel::new(self.up, 0);
                     self.after(channel, step);
                 }
                 0 => {
@@ -202,7 +202,7 @@ mod tests {
 
     #[test]
     fn answers_to_an_older_link_change_nothing() {
-        let (mut channel, _) = Channel::new(true);
+        let (mut channel, _) = Channel::new(true, 0);
         let old = channel.serial;
         channel.link_down();
         channel.link_up();

@@ -17,7 +17,7 @@ use tokio::{runtime::Handle, time::sleep};
 
 use crate::{
     config::Target,
-    connection::{Connection, LinkEvent, RunError},
+    connection::{Connection, Epoch, LinkEvent, RunError},
     error::{Action, Error, Fault},
     topology::Flavour,
 };
@@ -53,7 +53,10 @@ pub(crate) struct Wakeups {
 
 #[derive(Default)]
 struct Channels {
-    up: bool,
+    /// The link that is up.
+    up: Option<Epoch>,
+    /// Entries ever made: their commands are numbered apart.
+    made: u64,
     by_name: HashMap<Arc<str>, Entry>,
 }
 
@@ -102,7 +105,10 @@ impl Wakeups {
         self.connection.start();
         self.keep_pinging();
         let mut state = self.state.lock();
-        let up = state.up;
+        let epoch = state.up;
+        let up = epoch.is_some();
+        state.made += 1;
+        let first_serial = state.made << 24;
         let (step, serial) = match state.by_name.get_mut(name) {
             Some(entry) => {
                 entry.listeners.push((id, listener.clone()));
@@ -110,7 +116,7 @@ impl Wakeups {
                 (step, entry.channel.serial)
             }
             None => {
-                let (channel, step) = Channel::new(up);
+                let (channel, step) = Channel::new(up, first_serial);
                 let serial = channel.serial;
                 state.by_name.insert(name.clone(), Entry { channel, listeners: vec![(id, listener.clone())] });
                 (step, serial)
@@ -120,7 +126,7 @@ impl Wakeups {
         if step.live {
             self.runtime.spawn(async move { listener.live() });
         }
-        self.follow(name, Step { live: false, ..step }, serial, &[]);
+        self.follow(name, Step { live: false, ..step }, serial, epoch, &[]);
     }
 
     /// Ends the listener's interest; the last one ends the subscription.
@@ -142,6 +148,7 @@ impl Wakeups {
 
     fn step(&self, name: &Arc<str>, event: impl FnOnce(&mut Entry) -> Step) {
         let mut state = self.state.lock();
+        let epoch = state.up;
         let Some(entry) = state.by_name.get_mut(name) else { return };
         let step = event(entry);
         let serial = entry.channel.serial;
@@ -153,28 +160,34 @@ impl Wakeups {
             }
         }
         drop(state);
-        self.follow(name, step, serial, &listeners);
+        self.follow(name, step, serial, epoch, &listeners);
     }
 
-    fn follow(&self, name: &Arc<str>, step: Step, serial: u64, now_live: &[Arc<dyn Listener>]) {
+    fn follow(&self, name: &Arc<str>, step: Step, serial: u64, epoch: Option<Epoch>, now_live: &[Arc<dyn Listener>]) {
         now_live.iter().for_each(|listener| listener.live());
-        let (Some(send), Some(me)) = (step.send, self.me.upgrade()) else { return };
+        // The link may have gone down meanwhile, and that may have been told first.
+        if !now_live.is_empty() && !self.is_live(name) {
+            now_live.iter().for_each(|listener| listener.lost());
+        }
+        let (Some(send), Some(epoch), Some(me)) = (step.send, epoch, self.me.upgrade()) else { return };
         let name = name.clone();
-        self.runtime.spawn(async move { me.send(&name, send, serial).await });
+        self.runtime.spawn(async move { me.send(&name, send, serial, epoch).await });
     }
 
-    async fn send(&self, name: &Arc<str>, send: Send, serial: u64) {
+    async fn send(&self, name: &Arc<str>, send: Send, serial: u64, epoch: Epoch) {
         let verb = match send {
             Send::Subscribe => self.flavour.subscribe(),
             Send::Unsubscribe => self.flavour.unsubscribe(),
         };
-        match self.connection.command(cmd(verb).arg(&**name)).await {
+        match self.connection.command_on(epoch, cmd(verb).arg(&**name)).await {
             Ok(_) => self.step(name, |entry| entry.channel.confirmed(serial)),
             Err(RunError::Refused(source)) => {
                 let error = Error::redis(Action::Subscribe, name, source);
                 let listeners = self.listeners(name);
                 self.step(name, |entry| entry.channel.failed(serial));
-                listeners.iter().for_each(|listener| listener.refused(&error));
+                if send == Send::Subscribe {
+                    listeners.iter().for_each(|listener| listener.refused(&error));
+                }
             }
             Err(_) => self.step(name, |entry| entry.channel.failed(serial)),
         }
@@ -193,10 +206,14 @@ impl Wakeups {
         self.state.lock().by_name.get(name).map(Entry::listeners).unwrap_or_default()
     }
 
+    fn is_live(&self, name: &str) -> bool {
+        self.state.lock().by_name.get(name).is_some_and(|entry| entry.channel.state == channel::State::Live)
+    }
+
     fn link_event(&self, event: LinkEvent<'_>) {
         match event {
-            LinkEvent::Up => self.link_changed(true),
-            LinkEvent::Down => self.link_changed(false),
+            LinkEvent::Up(epoch) => self.link_changed(Some(epoch)),
+            LinkEvent::Down => self.link_changed(None),
             LinkEvent::Failed(source) => self.link_failed(source),
         }
     }
@@ -211,14 +228,14 @@ impl Wakeups {
         listeners.iter().for_each(|listener| listener.refused(&error));
     }
 
-    fn link_changed(&self, up: bool) {
+    fn link_changed(&self, up: Option<Epoch>) {
         let names: Vec<Arc<str>> = {
             let mut state = self.state.lock();
             state.up = up;
             state.by_name.keys().cloned().collect()
         };
         for name in names {
-            if up {
+            if up.is_some() {
                 self.step(&name, |entry| entry.channel.link_up());
                 continue;
             }

@@ -11,6 +11,8 @@ pub(crate) struct Wheel<T> {
     /// The last tick that was handled.
     now: u64,
     length: usize,
+    /// What new places begin with: above every generation that was ever handed out.
+    first_generation: u32,
 }
 
 /// Names an entry for [`Wheel::cancel`]; worthless once the entry has come due.
@@ -35,7 +37,7 @@ const NONE: u32 = u32::MAX;
 impl<T> Wheel<T> {
     /// A wheel with this many slots that starts at tick `now`.
     pub(crate) fn new(slots: usize, now: u64) -> Self {
-        Self { slots: vec![NONE; slots], entries: Vec::new(), free: NONE, now, length: 0 }
+        Self { slots: vec![NONE; slots], entries: Vec::new(), free: NONE, now, length: 0, first_generation: 0 }
     }
 
     pub(crate) fn len(&self) -> usize {
@@ -101,7 +103,8 @@ impl<T> Wheel<T> {
 
     fn take_free(&mut self) -> u32 {
         if self.free == NONE {
-            self.entries.push(Entry { due: 0, previous: NONE, next: NONE, generation: 0, value: None });
+            let generation = self.first_generation;
+            self.entries.push(Entry { due: 0, previous: NONE, next: NONE, generation, value: None });
             return (self.entries.len() - 1) as u32;
         }
         let index = self.free;
@@ -132,12 +135,12 @@ impl<T> Wheel<T> {
         value
     }
 
-    /// Old tokens stay worthless: a generation is never used twice for an index that is handed out again.
+    /// Old tokens stay worthless: no place begins with a generation that was handed out before.
     fn give_memory_back(&mut self) {
         let newest = self.entries.iter().map(|e| e.generation).max().unwrap_or(0);
-        self.entries =
-            vec![Entry { due: 0, previous: NONE, next: NONE, generation: newest.wrapping_add(1), value: None }];
-        self.free = 0;
+        self.first_generation = newest.wrapping_add(1);
+        self.entries = Vec::new();
+        self.free = NONE;
     }
 }
 
@@ -194,7 +197,9 @@ mod tests {
         let old: Vec<Token> = (0..5000).map(|i| wheel.insert(i, i)).collect();
         assert_eq!(advance(&mut wheel, 5000).len(), 5000);
         assert!(wheel.entries.len() <= 1);
-        wheel.insert(6000, 1);
+        for i in 0..2000 {
+            wheel.insert(6000 + i, i);
+        }
         assert!(old.iter().all(|&token| wheel.cancel(token).is_none()));
     }
 

@@ -103,7 +103,9 @@ async fn serve(mut stream: TcpStream, script: Arc<Mutex<Script>>) {
 fn reply(command: &[String], script: &Mutex<Script>) -> String {
     let word = command[0].to_uppercase();
     let asked = match word.as_str() {
-        "CLIENT" if command[1].eq_ignore_ascii_case("ID") => return ":7\r\n".to_owned(),
+        "CLIENT" if command[1].eq_ignore_ascii_case("ID") => {
+            return format!(":{}\r\n", script.lock().unwrap().connections);
+        }
         "CLIENT" if command[1].eq_ignore_ascii_case("KILL") => return ":1\r\n".to_owned(),
         "CLIENT" => return "+OK\r\n".to_owned(),
         "INFO" => return "$12\r\nrun_id:abc\r\n\r\n".to_owned(),

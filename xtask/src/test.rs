@@ -23,6 +23,9 @@ const REDISSON: &str = "REDISSON_VERSION";
 const COMPAT: &str = "compat-tests";
 /// Compat tests that run against the older versions too in `cargo xtask test`.
 const COMPAT_SHORT: [&str; 3] = ["crash", "lock", "wakeup"];
+/// Redisson before 3.28.0 loses wake-ups by itself, with Java on both sides too: how often depends on the machine's load, so
+/// a run that must not fail by chance leaves them out. `compat` has them.
+const LOSES_WAKEUPS: &str = "3.17.7";
 /// No executable of the short form needs nearly as long: beyond it something hangs.
 const SHORT_LIMIT: Duration = Duration::from_secs(20 * 60);
 const FULL_LIMIT: Duration = Duration::from_secs(6 * 60 * 60);
@@ -164,7 +167,9 @@ impl Runner {
         self.beside(newest, |test| test.package == COMPAT, &[])?;
         for version in older {
             let is_short = |test: &Artifact| {
-                test.package == COMPAT && test.kind == Kind::Test && COMPAT_SHORT.contains(&test.target.as_str())
+                let target = test.target.as_str();
+                let is_fair = *version != LOSES_WAKEUPS || target != "wakeup";
+                test.package == COMPAT && test.kind == Kind::Test && COMPAT_SHORT.contains(&target) && is_fair
             };
             self.beside(version, is_short, &[])?;
         }
