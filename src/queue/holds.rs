@@ -2,15 +2,9 @@
 
 use std::{sync::Arc, time::Duration};
 
-use super::{Command, Extension, HoldId, Queue, ReleaseReply, Unheld, WaiterState};
+use super::{Command, HoldId, Queue, ReleaseReply, Unheld, WaiterState, renewal::Wish};
 use crate::{
-    clock::Moment,
-    error::Error,
-    few::Few,
-    lease::{Term, margin},
-    owner::OwnerId,
-    validity::Validity,
-    watchdog::wheel::Token,
+    clock::Moment, error::Error, few::Few, lease::Term, owner::OwnerId, validity::Validity, watchdog::wheel::Token,
 };
 
 /// A hold as its guard sees it.
@@ -72,32 +66,6 @@ pub(super) struct Owner {
     pub(super) unheld: Few<ReleaseReply>,
     /// When a count that belongs to no hold ends by itself.
     pub(super) unknown_end: Option<Moment>,
-}
-
-/// What a renewal of one owner asks for.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct RenewalDue {
-    pub(crate) ttl: Duration,
-    /// The newest hold it speaks for.
-    pub(crate) newest: HoldId,
-}
-
-/// More time for a hold.
-#[derive(Debug)]
-pub(super) struct Wish {
-    pub(super) hold: HoldId,
-    pub(super) lease: Duration,
-    pub(super) reply: ReleaseReply,
-}
-
-/// Whether an owner is to be renewed now.
-#[derive(Clone, Copy, Debug)]
-pub(crate) enum Renewal {
-    Due(RenewalDue),
-    /// A command that sets the time to live itself is in flight: a renewal behind it could cut that short.
-    Postponed,
-    /// Nothing is renewed any more.
-    Over,
 }
 
 impl Owner {
@@ -236,29 +204,6 @@ impl Queue {
         }
     }
 
-    /// Extensions go out when nothing else of the owner is on its way.
-    pub(super) fn grant_wishes(&mut self, now: Moment, out: &mut Few<Command>) {
-        for index in 0..self.owners.len() {
-            let owner = self.owners[index].id;
-            while self.owners[index].busy == Busy::No
-                && !self.owners[index].renewing
-                && !self.owners[index].wishes.is_empty()
-            {
-                let lost = self.lost_error(owner);
-                let state = &mut self.owners[index];
-                let Wish { hold, lease, reply } = state.wishes.remove(0);
-                let is_live = state.live.iter().any(|h| h.id == hold && h.validity.is_valid(now));
-                if !is_live || self.closed {
-                    out.push(Command::Settle(reply, Err(lost)));
-                    continue;
-                }
-                state.busy = Busy::Yes;
-                let ttl = state.promised(now).map_or(lease, |promised| promised.max(lease));
-                out.push(Command::Extend(Extension { owner, hold, lease, ttl, reply }));
-            }
-        }
-    }
-
     pub(crate) fn live_holds(&self, owner: OwnerId) -> u64 {
         self.owner(owner).map_or(0, |o| o.live.iter().filter(|h| h.taken).count() as u64)
     }
@@ -279,137 +224,6 @@ impl Queue {
     /// The newest hold there can be; see [`forced`](Self::forced).
     pub(crate) fn watermark(&self) -> HoldId {
         self.last_id
-    }
-
-    // ---- renewal
-
-    pub(crate) fn watched(&mut self, owner: OwnerId, token: Token) -> Option<Token> {
-        match self.owners.iter_mut().find(|o| o.id == owner && !o.live.is_empty()) {
-            Some(state) => state.renewal.replace(token),
-            None => Some(token),
-        }
-    }
-
-    pub(crate) fn is_renewed(&self, owner: OwnerId) -> bool {
-        !self.closed && self.owner(owner).is_some_and(|o| o.live.iter().any(|h| h.term.renewed && h.taken))
-    }
-
-    /// What a renewal has to ask for. The owner's entry in the watchdog is used up.
-    pub(crate) fn renewal_due(&mut self, now: Moment, owner: OwnerId) -> Renewal {
-        let closed = self.closed;
-        let Some(state) = self.owners.iter_mut().find(|o| o.id == owner) else { return Renewal::Over };
-        state.renewal = None;
-        if closed || !state.live.iter().any(|h| h.term.renewed && h.taken) {
-            return Renewal::Over;
-        }
-        if state.busy != Busy::No {
-            return Renewal::Postponed;
-        }
-        match (state.promised(now), state.live.iter().map(|h| h.id).max()) {
-            (Some(ttl), Some(newest)) => {
-                state.renewing = true;
-                Renewal::Due(RenewalDue { ttl, newest })
-            }
-            _ => Renewal::Over,
-        }
-    }
-
-    /// A renewal was answered with the owner's count.
-    pub(crate) fn renewed(
-        &mut self,
-        now: Moment,
-        owner: OwnerId,
-        due: RenewalDue,
-        sent: Moment,
-        found: u64,
-        out: &mut Few<Command>,
-    ) {
-        let timeout = self.settings.watchdog_timeout;
-        let Some(state) = self.owners.iter_mut().find(|o| o.id == owner) else { return };
-        state.renewing = false;
-        if found == 0 {
-            if state.busy == Busy::No && state.live.iter().all(|h| h.id <= due.newest) {
-                state.counts(0);
-            }
-            self.lose_some(owner, |id| id <= due.newest, out);
-            self.dirty = true;
-            self.pump(now, out);
-            return;
-        }
-        let end = sent.plus(timeout);
-        let mut late = Vec::new();
-        for hold in state.live.iter_mut().filter(|h| h.term.renewed && h.taken && h.id <= due.newest) {
-            if hold.validity.extend(now, end.minus(margin(timeout))) {
-                hold.end = hold.end.max(end);
-            } else {
-                late.push(hold.id);
-            }
-        }
-        self.lose_some(owner, |id| late.contains(&id), out);
-        self.pump(now, out);
-    }
-
-    /// A renewal failed.
-    pub(crate) fn renewal_failed(&mut self, now: Moment, owner: OwnerId, out: &mut Few<Command>) {
-        if let Some(state) = self.owners.iter_mut().find(|o| o.id == owner) {
-            state.renewing = false;
-        }
-        self.tick(now, out);
-    }
-
-    /// A guard wants its hold to last this long from now.
-    pub(crate) fn extend(
-        &mut self,
-        now: Moment,
-        owner: OwnerId,
-        hold: HoldId,
-        lease: Duration,
-        reply: ReleaseReply,
-        out: &mut Few<Command>,
-    ) {
-        self.owner_mut(owner).wishes.push(Wish { hold, lease, reply });
-        self.pump(now, out);
-    }
-
-    /// An extension was answered with the owner's count, or failed.
-    pub(crate) fn extended(
-        &mut self,
-        now: Moment,
-        asked: Extension,
-        sent: Moment,
-        outcome: Result<u64, Error>,
-        out: &mut Few<Command>,
-    ) {
-        let Extension { owner, hold, lease, reply, .. } = asked;
-        let end = sent.plus(lease);
-        let state = self.owner_mut(owner);
-        state.busy = Busy::No;
-        let outcome = match outcome {
-            Err(error) => {
-                // The key may live for as long as was asked for: it does not end with the hold any more.
-                state.unknown_end = state.unknown_end.max(Some(end));
-                Err(error)
-            }
-            Ok(0) => {
-                self.renewed(now, owner, RenewalDue { ttl: lease, newest: hold }, sent, 0, out);
-                Err(self.lost_error(owner))
-            }
-            Ok(found) => match state.live.iter_mut().find(|h| h.id == hold) {
-                Some(hold) => {
-                    hold.end = hold.end.max(end);
-                    let extended = hold.validity.extend(now, end.minus(margin(lease)));
-                    if extended { Ok(()) } else { Err(self.lost_error(owner)) }
-                }
-                None => {
-                    // The hold has ended meanwhile, and the key has not: it is given back.
-                    state.count = state.count.max(found);
-                    state.unknown_end = state.unknown_end.max(Some(end));
-                    Err(self.lost_error(owner))
-                }
-            },
-        };
-        out.push(Command::Settle(reply, outcome));
-        self.pump(now, out);
     }
 
     /// The newest hold of the owner is given back without its guard.

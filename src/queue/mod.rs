@@ -11,6 +11,7 @@
 mod answers;
 mod holds;
 mod pump;
+mod renewal;
 mod sharing;
 #[cfg(test)]
 mod tests;
@@ -28,8 +29,9 @@ use crate::{
     owner::OwnerId,
     watchdog::wheel::Token,
 };
+pub(crate) use holds::Held;
 use holds::{Busy, Owner};
-pub(crate) use holds::{Held, Renewal, RenewalDue};
+pub(crate) use renewal::{Renewal, RenewalDue};
 use sharing::Sharing;
 
 pub(crate) type WaiterId = u64;
