@@ -4,7 +4,8 @@
 -- ARGV[1] old owner   ARGV[2] new owner   ARGV[3] lease of the new hold, ms, > 0   ARGV[4] channel
 -- Returns {state, listeners}; state 1: the new owner holds | 0: the old owner held nothing, nothing was done
 --       | -2: it is no plain lock, nothing was done; listeners: subscribers of the channel, -1 if that may not be asked
--- Publishes nothing.  Retry: safe behind the connection barrier; a new owner that is there already has been granted.
+-- Publishes nothing.  Retry: safe behind the connection barrier; a new owner that is there already has been granted,
+-- and gets its lease anew.
 --
 -- The first write is one that Redis allows without memory.
 local key, old, new, lease = KEYS[1], ARGV[1], ARGV[2], ARGV[3]
@@ -14,6 +15,7 @@ if not answer.err then
     listeners = answer[2]
 end
 if redis.call('hexists', key, new) == 1 then
+    redis.call('pexpire', key, lease)
     return { 1, listeners }
 end
 local found = redis.call('hget', key, old)

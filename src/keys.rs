@@ -7,9 +7,34 @@ pub(crate) fn prefixed(prefix: &str, name: &str) -> String {
     if name.contains('{') { format!("{prefix}:{name}") } else { format!("{prefix}:{{{name}}}") }
 }
 
+/// What keys begin with that carry the name in front: `{N}:`, or `N:` when the name has a `{` anywhere.
+pub(crate) fn suffix_base(name: &str) -> String {
+    if name.contains('{') { format!("{name}:") } else { format!("{{{name}}}:") }
+}
+
 /// The channel on which releases of a plain lock are told.
 pub(crate) fn lock_channel(name: &str) -> String {
     prefixed("redisson_lock__channel", name)
+}
+
+/// The fair queue: a list of owners, its head is next.
+pub(crate) fn fair_queue(name: &str) -> String {
+    prefixed("redisson_lock_queue", name)
+}
+
+/// When those in the fair queue count as dead: a sorted set of owners.
+pub(crate) fn fair_timeouts(name: &str) -> String {
+    prefixed("redisson_lock_timeout", name)
+}
+
+/// The counter of fencing tokens.
+pub(crate) fn fencing_token(name: &str) -> String {
+    prefixed("redisson_lock_token", name)
+}
+
+/// The channel on which releases of a read/write lock are told.
+pub(crate) fn read_write_channel(name: &str) -> String {
+    prefixed("redisson_rwlock", name)
 }
 
 /// Refuses what can never be a lock's name.
@@ -52,6 +77,16 @@ mod tests {
         for (name, channel) in cases {
             assert_eq!(lock_channel(name), channel);
         }
+    }
+
+    #[test]
+    fn side_keys_are_redissons() {
+        assert_eq!(fair_queue("f"), "redisson_lock_queue:{f}");
+        assert_eq!(fair_timeouts("a{b}c"), "redisson_lock_timeout:a{b}c");
+        assert_eq!(fencing_token("t"), "redisson_lock_token:{t}");
+        assert_eq!(read_write_channel("q{w}e"), "redisson_rwlock:q{w}e");
+        assert_eq!(suffix_base("rw"), "{rw}:");
+        assert_eq!(suffix_base("q{w}e"), "q{w}e:");
     }
 
     #[test]

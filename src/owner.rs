@@ -17,7 +17,7 @@ const FIRST_RESERVED: i64 = 1 << 61;
 /// The identity under which a lock is held; on the wire `<client uuid>:<thread id>`.
 ///
 /// Two acquisitions by one owner re-enter, two owners exclude each other. See [`Client::owner`](crate::Client::owner).
-#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct OwnerId {
     client: Uuid,
     thread: i64,
@@ -41,9 +41,14 @@ impl OwnerId {
         self.thread
     }
 
-    /// Made by the client for one acquisition or one call of `owner()`; never used twice.
-    pub(crate) fn is_automatic(&self) -> bool {
-        self.thread >= FIRST_AUTOMATIC
+    pub(crate) fn alone(self) -> Holder {
+        Holder { owner: self, role: Role::Sole }
+    }
+
+    /// The owner that a field, a queue entry or a channel's end names, if it has the usual form.
+    pub(crate) fn parse(text: &str) -> Option<Self> {
+        let (client, thread) = text.split_once(':')?;
+        Some(Self { client: Uuid::try_parse(client).ok()?, thread: thread.parse().ok()? })
     }
 }
 
@@ -56,6 +61,52 @@ impl fmt::Display for OwnerId {
 }
 
 impl fmt::Debug for OwnerId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+/// What an owner holds a key as.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) enum Role {
+    /// Alone: the only role of a lock that is not shared.
+    Sole,
+    /// Together with other readers.
+    Read,
+    /// Alone, on a key that readers share.
+    Write,
+}
+
+/// An owner in one of its roles: what a field of the lock's hash stands for.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) struct Holder {
+    pub(crate) owner: OwnerId,
+    pub(crate) role: Role,
+}
+
+impl Holder {
+    /// The same owner on the other side of a read/write lock.
+    pub(crate) fn other_side(self) -> Option<Self> {
+        let role = match self.role {
+            Role::Sole => return None,
+            Role::Read => Role::Write,
+            Role::Write => Role::Read,
+        };
+        Some(Self { role, ..self })
+    }
+}
+
+impl fmt::Display for Holder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(&self.owner, f)?;
+        match self.role {
+            Role::Sole | Role::Read => Ok(()),
+            Role::Write => f.write_str(":write"),
+        }
+    }
+}
+
+impl fmt::Debug for Holder {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         fmt::Display::fmt(self, f)
     }
@@ -93,10 +144,22 @@ mod tests {
     }
 
     #[test]
+    fn a_writers_field_says_so_and_owners_can_be_read_back() {
+        let owner = OwnerId::with_thread(Uuid::from_u128(0x1234), -7).expect("free id");
+        let field = |role| Holder { owner, role }.to_string();
+        assert_eq!(field(Role::Read), "00000000-0000-0000-0000-000000001234:-7");
+        assert_eq!(field(Role::Write), "00000000-0000-0000-0000-000000001234:-7:write");
+        assert_eq!(OwnerId::parse(&field(Role::Read)), Some(owner));
+        for odd in ["", "x", "x:1", "00000000-0000-0000-0000-000000001234:7:write", "mode"] {
+            assert_eq!(OwnerId::parse(odd), None, "{odd}");
+        }
+    }
+
+    #[test]
     fn ids_of_callers_and_of_the_client_never_meet() {
         let client = Uuid::from_u128(1);
         for id in [i64::MIN, -1, 0, 1, FIRST_RESERVED - 1] {
-            assert!(!OwnerId::with_thread(client, id).expect("free id").is_automatic());
+            assert!(OwnerId::with_thread(client, id).expect("free id").thread_id() < FIRST_AUTOMATIC);
         }
         for id in [FIRST_RESERVED, FIRST_AUTOMATIC, i64::MAX] {
             assert!(
@@ -105,6 +168,6 @@ mod tests {
         }
         let owners = Owners::new(client);
         let (first, second) = (owners.fresh(), owners.fresh());
-        assert!(first.is_automatic() && second.is_automatic() && first != second);
+        assert!(first.thread_id() >= FIRST_AUTOMATIC && second.thread_id() >= FIRST_AUTOMATIC && first != second);
     }
 }

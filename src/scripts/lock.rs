@@ -4,77 +4,71 @@ use std::time::Duration;
 
 use redis::Value;
 
-use super::{LOCK_ACQUIRE, LOCK_FORCE_RELEASE, LOCK_RELEASE, LOCK_RENEW, LOCK_TRANSFER};
-use crate::{connection::Invocation, error::Error, lease::wire_millis, owner::OwnerId, topology::Flavour};
+use super::{
+    LOCK_ACQUIRE, LOCK_FORCE_RELEASE, LOCK_RELEASE, LOCK_RENEW, LOCK_TRANSFER,
+    answers::{Acquired, Busy, Forced, Granted, Released, Transferred},
+};
+use crate::{connection::Invocation, error::Error, lease::wire_millis, owner::Holder, topology::Flavour};
 
-/// Answer of an acquire.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Acquired {
-    /// The key was free; the count is 1.
-    Fresh,
-    /// The key was the owner's with this count; the count is the target now.
-    Reentered { found: u64 },
-    /// Somebody else holds it, for this long, or without expiry.
-    Busy { retry_in: Option<Duration> },
-    /// The hash has fields of another kind.
-    Foreign,
+/// Whether an owner that holds the lock may take it once more.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Reentry {
+    Allowed,
+    Refused,
+    /// Refused, but a hold that is found may be the grant of an earlier sending.
+    RefusedButRepeated,
 }
 
-/// Answer of a release.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Released {
-    /// The count before; 0 when the owner held nothing.
-    pub(crate) found: u64,
-    /// The lock was freed but the channel refused the message.
-    pub(crate) untold: bool,
-}
-
-/// Answer of a transfer.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Transferred {
-    /// The new owner holds it.
-    Granted,
-    /// The old owner held nothing.
-    Gone,
-    /// Other fields are in the hash.
-    Foreign,
+impl Reentry {
+    pub(super) fn wire(self) -> u8 {
+        match self {
+            Self::Allowed => 0,
+            Self::Refused => 1,
+            Self::RefusedButRepeated => 2,
+        }
+    }
 }
 
 /// `longest`: what the key must live for when other holds of the owner are still there.
 pub(crate) fn acquire(
     key: &str,
-    owner: OwnerId,
+    owner: Holder,
     target: u64,
     lease: Duration,
     longest: Duration,
-    abandoned: &[OwnerId],
+    reentry: Reentry,
+    abandoned: &[Holder],
 ) -> Invocation {
     let call = LOCK_ACQUIRE.call(&[key]).arg(owner.to_string()).arg(target);
-    let call = call.arg(wire_millis(lease)).arg(wire_millis(longest.max(lease)));
+    let call = call.arg(wire_millis(lease)).arg(wire_millis(longest.max(lease))).arg(reentry.wire());
     abandoned.iter().fold(call, |call, gone| call.arg(gone.to_string())).done()
 }
 
 pub(crate) fn read_acquired(key: &str, reply: &Value) -> Result<Acquired, Error> {
     match reply {
-        Value::Nil => Ok(Acquired::Fresh),
+        Value::Nil => Ok(Acquired::Granted(Granted { found: 0, fresh: true, token: None })),
+        Value::Int(-3) => Ok(Acquired::Reentry),
         Value::Int(-2) => Ok(Acquired::Foreign),
-        Value::Int(-1) => Ok(Acquired::Busy { retry_in: None }),
+        Value::Int(-1) => Ok(Acquired::Busy(Busy::default())),
         Value::Int(ms) => match u64::try_from(*ms) {
-            Ok(ms) => Ok(Acquired::Busy { retry_in: Some(Duration::from_millis(ms)) }),
+            Ok(ms) => Ok(Acquired::Busy(Busy { retry_in: Some(Duration::from_millis(ms)), ..Busy::default() })),
             Err(_) => Err(LOCK_ACQUIRE.unexpected(key, reply)),
         },
         Value::Array(found) => match found.as_slice() {
-            [Value::Int(n)] if *n >= 0 => Ok(Acquired::Reentered { found: n.unsigned_abs() }),
+            [Value::Int(n)] if *n >= 0 => {
+                Ok(Acquired::Granted(Granted { found: n.unsigned_abs(), fresh: false, token: None }))
+            }
             _ => Err(LOCK_ACQUIRE.unexpected(key, reply)),
         },
         _ => Err(LOCK_ACQUIRE.unexpected(key, reply)),
     }
 }
 
-/// `strict`: refuse a hash that is no plain lock; for a release that no guard stands behind.
+/// `strict`: refuse a hash that is no plain lock; for a release that no guard stands behind. An empty channel tells
+/// nobody.
 pub(crate) fn release(
     key: &str,
-    owner: OwnerId,
+    owner: Holder,
     target: u64,
     lease: Duration,
     channel: &str,
@@ -85,14 +79,20 @@ pub(crate) fn release(
     call.arg(channel).arg(flavour.publish()).arg(u8::from(strict)).done()
 }
 
-pub(crate) fn read_released(key: &str, reply: &Value) -> Result<Released, Error> {
+/// `told`: there was a channel to publish on.
+pub(crate) fn read_released(key: &str, target: u64, told: bool, reply: &Value) -> Result<Released, Error> {
     match reply {
-        Value::Int(n) => Ok(Released { found: n.unsigned_abs(), untold: *n < 0 }),
+        Value::Int(n) => Ok(Released {
+            found: n.unsigned_abs(),
+            published: *n != 0 && target == 0 && told,
+            untold: *n < 0,
+            ..Released::default()
+        }),
         _ => Err(LOCK_RELEASE.unexpected(key, reply)),
     }
 }
 
-pub(crate) fn transfer(key: &str, old: OwnerId, new: OwnerId, lease: Duration, channel: &str) -> Invocation {
+pub(crate) fn transfer(key: &str, old: Holder, new: Holder, lease: Duration, channel: &str) -> Invocation {
     LOCK_TRANSFER.call(&[key]).arg(old.to_string()).arg(new.to_string()).arg(wire_millis(lease)).arg(channel).done()
 }
 
@@ -103,7 +103,7 @@ pub(crate) fn read_transferred(key: &str, reply: &Value) -> Result<(Transferred,
         return Err(LOCK_TRANSFER.unexpected(key, reply));
     };
     let outcome = match state {
-        1 => Transferred::Granted,
+        1 => Transferred::Granted { token: None },
         0 => Transferred::Gone,
         -2 => Transferred::Foreign,
         _ => return Err(LOCK_TRANSFER.unexpected(key, reply)),
@@ -112,7 +112,7 @@ pub(crate) fn read_transferred(key: &str, reply: &Value) -> Result<(Transferred,
 }
 
 /// One call for several holds, which share a slot.
-pub(crate) fn renew<'a>(holds: impl Iterator<Item = (&'a str, OwnerId, Duration)> + Clone) -> Invocation {
+pub(crate) fn renew<'a>(holds: impl Iterator<Item = (&'a str, Holder, Duration)> + Clone) -> Invocation {
     let keys: Vec<&str> = holds.clone().map(|(key, ..)| key).collect();
     let call = LOCK_RENEW.call(&keys);
     holds.fold(call, |call, (_, owner, lease)| call.arg(owner.to_string()).arg(wire_millis(lease))).done()
@@ -131,14 +131,7 @@ pub(crate) fn read_renewed(key: &str, reply: &Value, expected: usize) -> Result<
     }
 }
 
-/// Answer of a forced release.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Forced {
-    Freed { untold: bool },
-    WasFree,
-    Foreign,
-}
-
+/// An empty channel tells nobody.
 pub(crate) fn force_release(key: &str, channel: &str, flavour: Flavour) -> Invocation {
     LOCK_FORCE_RELEASE.call(&[key]).arg(channel).arg(flavour.publish()).done()
 }
@@ -174,18 +167,30 @@ mod tests {
                 }
             }
         }
-        assert!(read_released("orders", &Value::Nil).is_err());
+        assert!(read_released("orders", 0, true, &Value::Nil).is_err());
+    }
+
+    #[test]
+    fn a_release_publishes_when_it_frees_the_lock_and_there_is_a_channel() {
+        let cases =
+            [(1, 0, true, true), (-1, 0, true, true), (0, 0, true, false), (2, 1, true, false), (1, 0, false, false)];
+        for (n, target, told, published) in cases {
+            let released = read_released("k", target, told, &Value::Int(n)).expect("known");
+            assert_eq!((released.published, released.untold), (published, n < 0), "{n}, {target}, {told}");
+        }
     }
 
     #[test]
     fn acquire_replies_become_outcomes() {
+        let busy = |retry_in| Acquired::Busy(Busy { retry_in, ..Busy::default() });
         let cases = [
-            (Value::Nil, Acquired::Fresh),
-            (Value::Array(vec![Value::Int(2)]), Acquired::Reentered { found: 2 }),
-            (Value::Int(0), Acquired::Busy { retry_in: Some(Duration::ZERO) }),
-            (Value::Int(1500), Acquired::Busy { retry_in: Some(Duration::from_millis(1500)) }),
-            (Value::Int(-1), Acquired::Busy { retry_in: None }),
+            (Value::Nil, Acquired::Granted(Granted { found: 0, fresh: true, token: None })),
+            (Value::Array(vec![Value::Int(2)]), Acquired::Granted(Granted { found: 2, fresh: false, token: None })),
+            (Value::Int(0), busy(Some(Duration::ZERO))),
+            (Value::Int(1500), busy(Some(Duration::from_millis(1500)))),
+            (Value::Int(-1), busy(None)),
             (Value::Int(-2), Acquired::Foreign),
+            (Value::Int(-3), Acquired::Reentry),
         ];
         for (reply, outcome) in cases {
             assert_eq!(read_acquired("k", &reply).expect("known"), outcome);
