@@ -27,6 +27,18 @@ impl<T> Few<T> {
         };
     }
 
+    /// Puts a value before the entry at `index`, which may be the end.
+    pub(crate) fn insert(&mut self, index: usize, value: T) {
+        match self {
+            Self::Many(all) => all.insert(index, value),
+            _ if index == self.len() => self.push(value),
+            _ => {
+                let Self::One(last) = std::mem::replace(self, Self::None) else { unreachable!("shorter than one") };
+                *self = Self::Many(vec![value, last]);
+            }
+        }
+    }
+
     /// Takes the entry at `index` out, which must exist.
     pub(crate) fn remove(&mut self, index: usize) -> T {
         match std::mem::replace(self, Self::None) {

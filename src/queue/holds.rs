@@ -2,16 +2,27 @@
 
 use std::{sync::Arc, time::Duration};
 
-use super::{Command, HoldId, Queue, ReleaseReply, Unheld, WaiterState, renewal::Wish};
+use super::{Command, HoldId, Queue, ReleaseReply, Unheld, WaiterState, fair::Seat, renewal::Wish};
 use crate::{
-    clock::Moment, error::Error, few::Few, lease::Term, owner::OwnerId, validity::Validity, watchdog::wheel::Token,
+    clock::Moment,
+    error::Error,
+    few::Few,
+    lease::Term,
+    owner::{Holder, Role},
+    validity::Validity,
+    watchdog::wheel::Token,
 };
+
+/// A lease that has ended is given back after this time: by the server's clock it has ended then as well.
+const AFTER_THE_END: Duration = Duration::from_millis(50);
 
 /// A hold as its guard sees it.
 #[derive(Clone, Debug)]
 pub(crate) struct Held {
     pub(crate) id: HoldId,
     pub(crate) validity: Arc<Validity>,
+    /// The fencing token, where the kind has one.
+    pub(crate) token: Option<u64>,
 }
 
 /// A hold that counts.
@@ -24,6 +35,16 @@ pub(super) struct Hold {
     pub(super) validity: Arc<Validity>,
     /// The waiter took the offer; only then it is renewed.
     pub(super) taken: bool,
+    /// It was made to last longer than the watchdog timeout.
+    pub(super) outlasts: bool,
+}
+
+impl Hold {
+    /// For how long from now it was promised; one that is renewed counts in full.
+    fn left(&self, now: Moment) -> Duration {
+        let left = self.end.since(now);
+        if self.term.renewed { left.max(self.term.length) } else { left }
+    }
 }
 
 /// A hold that its guard has given up; Redis may still count it.
@@ -47,43 +68,79 @@ pub(super) enum Busy {
 
 #[derive(Debug)]
 pub(super) struct Owner {
-    pub(super) id: OwnerId,
+    pub(super) id: Holder,
     pub(super) live: Few<Hold>,
     pub(super) leaving: Few<Leaving>,
     /// The highest count that Redis can have: what has to be brought down.
     pub(super) count: u64,
     /// The lowest it must have: a hold is missing only below that. Differs from `count` after an unknown outcome.
     pub(super) at_least: u64,
+    /// A writer's leases add up in Redis: when the key ends at the latest.
+    pub(super) adds_up: Option<Moment>,
+    /// The last hold that it was granted, whether somebody still wanted it or not.
+    pub(super) granted: HoldId,
     pub(super) busy: Busy,
     pub(super) renewal: Option<Token>,
     /// May be handed to another owner; not after Redis refused that once.
     pub(super) transferable: bool,
     /// A renewal is in flight: what raises the time to live waits for it, so as not to be cut short by it.
     pub(super) renewing: bool,
+    pub(super) was_renewed: bool,
     /// Guards that want more time.
     pub(super) wishes: Few<Wish>,
     /// Releases that no guard stands behind.
     pub(super) unheld: Few<ReleaseReply>,
     /// When a count that belongs to no hold ends by itself.
     pub(super) unknown_end: Option<Moment>,
+    /// A lease has ended while others may keep the key; its count is given back a little later, if it is still there.
+    pub(super) ended: Option<Moment>,
+    /// The oldest hold that is no longer live since the last release: those behind it have moved up.
+    pub(super) moved_from: Option<HoldId>,
+    /// Its place in a queue in Redis.
+    pub(super) seat: Option<Seat>,
 }
 
 impl Owner {
-    fn new(id: OwnerId) -> Self {
+    fn new(id: Holder) -> Self {
         Self {
             id,
             live: Few::new(),
             leaving: Few::new(),
             count: 0,
             at_least: 0,
+            adds_up: None,
+            granted: 0,
             busy: Busy::No,
             renewal: None,
             transferable: true,
             renewing: false,
+            was_renewed: false,
             wishes: Few::new(),
             unheld: Few::new(),
             unknown_end: None,
+            ended: None,
+            moved_from: None,
+            seat: None,
         }
+    }
+
+    /// Nothing of it is in flight.
+    pub(super) fn is_idle(&self) -> bool {
+        self.busy == Busy::No
+    }
+
+    pub(super) fn remove_live(&mut self, index: usize) -> Hold {
+        let hold = self.live.remove(index);
+        self.moved_from = Some(self.moved_from.map_or(hold.id, |id| id.min(hold.id)));
+        hold
+    }
+
+    /// What the holds have left that stand in another place than before the last release: the youngest.
+    pub(super) fn moved(&mut self, now: Moment) -> Vec<Duration> {
+        let Some(from) = self.moved_from.take() else { return Vec::new() };
+        // A renewal raises all of the owner's hold keys: those of fixed holds get their own end back.
+        let stays = |hold: &&Hold| hold.id < from && (hold.term.renewed || !self.was_renewed);
+        self.live.iter().skip_while(stays).map(|hold| hold.left(now)).collect()
     }
 
     /// A reply told the count.
@@ -110,11 +167,7 @@ impl Owner {
 
     /// For how long from now the key must live for the sake of the live holds: a renewed one counts in full.
     pub(super) fn promised(&self, now: Moment) -> Option<Duration> {
-        let left = |hold: &Hold| {
-            let left = hold.end.since(now);
-            if hold.term.renewed { left.max(hold.term.length) } else { left }
-        };
-        self.live.iter().map(left).max()
+        self.live.iter().map(|hold| hold.left(now)).max()
     }
 
     /// When all that is being released has ended by itself.
@@ -129,7 +182,12 @@ impl Owner {
 
     pub(super) fn is_done(&self) -> bool {
         let asked = !self.wishes.is_empty() || !self.unheld.is_empty();
-        self.live.is_empty() && self.leaving.is_empty() && self.count == 0 && self.busy == Busy::No && !asked
+        self.live.is_empty()
+            && self.leaving.is_empty()
+            && self.count == 0
+            && self.is_idle()
+            && !asked
+            && self.seat.is_none()
     }
 }
 
@@ -138,7 +196,7 @@ impl Queue {
     pub(crate) fn release(
         &mut self,
         now: Moment,
-        owner: OwnerId,
+        owner: Holder,
         hold: HoldId,
         reply: Option<ReleaseReply>,
         out: &mut Few<Command>,
@@ -150,14 +208,14 @@ impl Queue {
     fn start_leaving(
         &mut self,
         now: Moment,
-        owner: OwnerId,
+        owner: Holder,
         hold: HoldId,
         reply: Option<ReleaseReply>,
         out: &mut Few<Command>,
     ) {
         let lost = self.lost_error(owner);
         let closed = self.closed;
-        let live = self.owners.iter_mut().find(|o| o.id == owner).and_then(|state| {
+        let live = self.known_owner(owner).and_then(|state| {
             let index = state.live.iter().position(|h| h.id == hold && !closed)?;
             Some((index, state))
         });
@@ -166,7 +224,7 @@ impl Queue {
             out.extend(reply.map(|reply| Command::Settle(reply, outcome)));
             return;
         };
-        let hold = state.live.remove(index);
+        let hold = state.remove_live(index);
         let was_valid = hold.validity.is_valid(now);
         let reply = match reply {
             // Lost by our own clock and final, whatever Redis still has; the release is sent all the same.
@@ -204,17 +262,17 @@ impl Queue {
         }
     }
 
-    pub(crate) fn live_holds(&self, owner: OwnerId) -> u64 {
+    pub(crate) fn live_holds(&self, owner: Holder) -> u64 {
         self.owner(owner).map_or(0, |o| o.live.iter().filter(|h| h.taken).count() as u64)
     }
 
     /// Everything held here was taken away by force.
     pub(crate) fn forced(&mut self, now: Moment, before: HoldId, out: &mut Few<Command>) {
-        let owners: Vec<OwnerId> = self.owners.iter().filter(|o| o.busy == Busy::No).map(|o| o.id).collect();
+        let owners: Vec<Holder> = self.owners.iter().filter(|o| o.busy == Busy::No).map(|o| o.id).collect();
         for owner in owners {
             self.lose_some(owner, |id| id <= before, out);
             let state = self.owner_mut(owner);
-            if state.live.is_empty() && state.leaving.is_empty() {
+            if state.live.is_empty() && state.leaving.is_empty() && state.granted <= before {
                 state.counts(0);
             }
         }
@@ -227,7 +285,7 @@ impl Queue {
     }
 
     /// The newest hold of the owner is given back without its guard.
-    pub(crate) fn release_any(&mut self, now: Moment, owner: OwnerId, reply: ReleaseReply, out: &mut Few<Command>) {
+    pub(crate) fn release_any(&mut self, now: Moment, owner: Holder, reply: ReleaseReply, out: &mut Few<Command>) {
         if self.closed {
             return out.push(Command::Settle(reply, Err(Error::Closed)));
         }
@@ -236,64 +294,89 @@ impl Queue {
     }
 
     /// A release of a hold that this client did not take is over.
-    pub(crate) fn unheld_over(&mut self, now: Moment, owner: OwnerId, out: &mut Few<Command>) {
+    pub(crate) fn unheld_over(&mut self, now: Moment, owner: Holder, out: &mut Few<Command>) {
         self.owner_mut(owner).busy = Busy::No;
         self.pump(now, out);
     }
 
     // ---- parts
 
-    pub(super) fn owner(&self, id: OwnerId) -> Option<&Owner> {
-        self.owners.iter().find(|o| o.id == id)
+    pub(super) fn owner(&self, id: Holder) -> Option<&Owner> {
+        self.owner_index(id).ok().map(|index| &self.owners[index])
+    }
+
+    pub(super) fn known_owner(&mut self, id: Holder) -> Option<&mut Owner> {
+        self.owner_index(id).ok().map(|index| &mut self.owners[index])
     }
 
     /// The owner's record; made if there is none. `pump` drops records that are done.
-    pub(super) fn owner_mut(&mut self, id: OwnerId) -> &mut Owner {
-        let index = match self.owners.iter().position(|o| o.id == id) {
-            Some(index) => index,
-            None => {
-                self.owners.push(Owner::new(id));
-                self.owners.len() - 1
-            }
-        };
+    pub(super) fn owner_mut(&mut self, id: Holder) -> &mut Owner {
+        let index = self.owner_index(id).unwrap_or_else(|index| {
+            self.owners.insert(index, Owner::new(id));
+            index
+        });
         &mut self.owners[index]
     }
 
+    /// They are in order: there may be many.
+    fn owner_index(&self, id: Holder) -> Result<usize, usize> {
+        self.owners.binary_search_by_key(&id, |o| o.id)
+    }
+
     /// A hold that nobody took, or that nobody wants any more.
-    pub(super) fn give_back(&mut self, owner: OwnerId, hold: HoldId) {
+    pub(super) fn give_back(&mut self, owner: Holder, hold: HoldId) {
         let state = self.owner_mut(owner);
         let Some(index) = state.live.iter().position(|h| h.id == hold) else { return };
-        let hold = state.live.remove(index);
+        let hold = state.remove_live(index);
         hold.validity.lose();
         state.unknown_end = state.unknown_end.max(Some(hold.end));
     }
 
-    pub(super) fn lose_all(&mut self, owner: OwnerId, out: &mut Few<Command>) {
+    /// For how long from now the key must live for the sake of an owner's live holds, in whatever role.
+    pub(super) fn promised_to(&self, now: Moment, id: Holder) -> Option<Duration> {
+        self.owners.iter().filter(|o| o.id.owner == id.owner).filter_map(|o| o.promised(now)).max()
+    }
+
+    /// Nothing of the owner is in flight, on either side of a read/write lock: what sets the key's time to live for one side
+    /// must not meet what raises it for the other.
+    pub(super) fn is_idle_owner(&self, id: Holder) -> bool {
+        self.owner(id).is_none_or(Owner::is_idle) && self.other_side_is_quiet(id)
+    }
+
+    /// Nothing of the owner's other side is in flight, nor is a renewal.
+    pub(super) fn other_side_is_quiet(&self, id: Holder) -> bool {
+        let other = id.other_side().and_then(|other| self.owner(other));
+        other.is_none_or(|o| o.is_idle() && !o.renewing)
+    }
+
+    pub(super) fn lose_all(&mut self, owner: Holder, out: &mut Few<Command>) {
         self.lose_some(owner, |_| true, out);
     }
 
     /// The key was free when this owner got it: what others here had been given before that was gone.
-    pub(super) fn lose_the_others(&mut self, owner: OwnerId, before: HoldId, out: &mut Few<Command>) {
+    pub(super) fn lose_the_others(&mut self, owner: Holder, before: HoldId, out: &mut Few<Command>) {
         let idle = |o: &&Owner| o.id != owner && o.busy == Busy::No;
-        let others: Vec<OwnerId> = self.owners.iter().filter(idle).map(|o| o.id).collect();
+        let others: Vec<Holder> = self.owners.iter().filter(idle).map(|o| o.id).collect();
         for other in others {
             self.lose_some(other, |id| id <= before, out);
             let state = self.owner_mut(other);
-            if state.live.is_empty() {
+            if state.live.is_empty() && state.granted <= before {
                 state.counts(0);
             }
         }
     }
 
     /// These holds are gone: their guards are told, an offer of one ends its wait.
-    pub(super) fn lose_some(&mut self, owner: OwnerId, which: impl Fn(HoldId) -> bool, out: &mut Few<Command>) {
-        let Some(state) = self.owners.iter_mut().find(|o| o.id == owner) else { return };
+    pub(super) fn lose_some(&mut self, owner: Holder, which: impl Fn(HoldId) -> bool, out: &mut Few<Command>) {
+        let Some(state) = self.known_owner(owner) else { return };
         let mut untaken = Vec::new();
+        let moved_from = &mut state.moved_from;
         state.live.retain_mut(|hold| {
             if !which(hold.id) {
                 return true;
             }
             hold.validity.lose();
+            *moved_from = Some(moved_from.map_or(hold.id, |id| id.min(hold.id)));
             if !hold.taken {
                 untaken.push(hold.id);
             }
@@ -314,7 +397,7 @@ impl Queue {
     /// Answers those whose holds the last command took away.
     pub(super) fn settle_covered(
         &mut self,
-        owner: OwnerId,
+        owner: Holder,
         outcome: impl Fn(&Leaving) -> Result<(), Error>,
         out: &mut Few<Command>,
     ) {
@@ -331,7 +414,7 @@ impl Queue {
     }
 
     /// Tells those who wait for a release, which goes on.
-    pub(super) fn settle_waiting(&mut self, owner: OwnerId, error: &Error, out: &mut Few<Command>) {
+    pub(super) fn settle_waiting(&mut self, owner: Holder, error: &Error, out: &mut Few<Command>) {
         let state = self.owner_mut(owner);
         for leaving in state.leaving.iter_mut().filter(|l| l.covered) {
             if let Some(reply) = leaving.reply.take() {
@@ -350,12 +433,19 @@ impl Queue {
             if !ended.is_empty() {
                 // When the last end passes and nobody renews, the key goes by itself: nothing to give back.
                 let all = ended.len() == state.live.len() && state.leaving.is_empty();
+                // Others keep a read/write lock's key, and a writer's leases add up.
                 let by_itself = all
+                    && id.role == Role::Sole
                     && busy == Busy::No
                     && state.unknown_end.is_none()
                     && state.live.iter().all(|h| !h.term.renewed);
                 self.lose_some(id, |hold| ended.contains(&hold), out);
-                if by_itself && let Some(state) = self.owners.iter_mut().find(|o| o.id == id) {
+                if id.role != Role::Sole
+                    && let Some(state) = self.known_owner(id)
+                {
+                    state.ended.get_or_insert(now.plus(AFTER_THE_END));
+                }
+                if by_itself && let Some(state) = self.known_owner(id) {
                     state.counts(0);
                 }
             }

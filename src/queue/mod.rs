@@ -9,10 +9,13 @@
 //! of them are just such a difference.
 
 mod answers;
+mod fair;
 mod holds;
 mod pump;
+mod readers;
 mod renewal;
 mod sharing;
+mod spin;
 #[cfg(test)]
 mod tests;
 mod waiters;
@@ -21,18 +24,21 @@ use std::{collections::VecDeque, sync::Arc, task::Waker, time::Duration};
 
 use tokio::sync::oneshot;
 
+pub(crate) use crate::answers::{Busy as BusyReply, Granted, Released};
 use crate::{
+    back_off::BackOff,
     clock::Moment,
     error::{Error, LeaseLost},
     few::Few,
     lease::Term,
-    owner::OwnerId,
+    owner::{Holder, OwnerId},
     watchdog::wheel::Token,
 };
 pub(crate) use holds::Held;
 use holds::{Busy, Owner};
 pub(crate) use renewal::{Renewal, RenewalDue};
 use sharing::Sharing;
+use spin::Spin;
 
 pub(crate) type WaiterId = u64;
 pub(crate) type HoldId = u64;
@@ -50,12 +56,43 @@ const LINGER: Duration = Duration::from_millis(100);
 /// A key is looked at this long after its expiry: `PTTL` is rounded, and the server's clock is not ours.
 const EXPIRY_SLACK: Duration = Duration::from_millis(2);
 
+/// How the waiters of a key get their turn.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Discipline {
+    /// The head of the line asks for all; a release tells.
+    Line,
+    /// Readers go in together, a writer alone; otherwise a line.
+    Readers,
+    /// The head of the line asks now and then; nobody tells.
+    Spin,
+    /// Every waiter stands in a queue in Redis, which decides.
+    Fair,
+}
+
 /// What a key's queue is told once.
 #[derive(Clone, Debug)]
 pub(crate) struct Settings {
     pub(crate) name: Arc<str>,
+    pub(crate) discipline: Discipline,
     pub(crate) handoff: bool,
     pub(crate) watchdog_timeout: Duration,
+    /// Whether an owner that reads may wait to write, though that ends only with its own hold.
+    pub(crate) upgrade_waits: bool,
+}
+
+/// What a caller wants.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Want {
+    pub(crate) owner: Holder,
+    pub(crate) term: Term,
+    /// Asks once and does not wait.
+    pub(crate) immediate: bool,
+    /// Whether an owner that holds the lock may take it again.
+    pub(crate) reentrant: bool,
+    /// For how long it counts as alive in a queue in Redis.
+    pub(crate) patience: Duration,
+    /// How it pauses where nobody tells.
+    pub(crate) back_off: BackOff,
 }
 
 /// What the client has to do for the queue.
@@ -65,46 +102,70 @@ pub(crate) enum Command {
     /// Take the owner off the watchdog.
     CancelRenewal(Token),
     Extend(Extension),
-    Listen,
+    /// To the key's channel, or to that of one waiter's owner.
+    Listen(Option<Holder>),
     Release(Release),
     ReleaseUnheld(Unheld),
     Settle(ReleaseReply, Result<(), Error>),
     Transfer(Transfer),
-    Unlisten,
+    Unlisten(Option<Holder>),
     Wake(Waker),
     /// Put the owner on the watchdog.
-    WatchRenewal(OwnerId),
+    WatchRenewal(Holder),
 }
 
 /// Ask Redis for the lock.
 #[derive(Clone, Debug)]
 pub(crate) struct Attempt {
     pub(crate) waiter: WaiterId,
-    pub(crate) owner: OwnerId,
+    pub(crate) owner: Holder,
     pub(crate) target: u64,
     pub(crate) term: Term,
     /// What the key's TTL becomes when other holds of the owner are still there: never below what they were promised.
     pub(crate) ttl: Duration,
-    pub(crate) abandoned: Vec<OwnerId>,
+    pub(crate) abandoned: Vec<Holder>,
     /// The newest hold when it was sent.
     pub(crate) newest: HoldId,
+    pub(crate) reentrant: bool,
+    /// Stay in the queue in Redis if the lock is busy, and for how long to count as alive there.
+    pub(crate) enqueue: bool,
+    pub(crate) patience: Duration,
 }
 
 /// Bring the owner's count down to the target.
 #[derive(Clone, Debug)]
 pub(crate) struct Release {
-    pub(crate) owner: OwnerId,
+    pub(crate) owner: Holder,
     pub(crate) target: u64,
     pub(crate) ttl: Duration,
-    /// When what is being released ends by itself.
+    /// Read holds: what the youngest of those that stay have left, as far as they have moved up.
+    pub(crate) rearm: Vec<Duration>,
+    /// When what is being released ends by itself at the latest: so long it is tried.
     pub(crate) end: Moment,
+    /// When it ends by what is known here.
+    pub(crate) promised: Moment,
+    /// Nobody gives anything up: it only takes away what has ended, if it is still there.
+    pub(crate) ended: bool,
+    /// Leave the queue in Redis, in which the owner stood with this patience.
+    pub(crate) leave: Option<Duration>,
+    /// Who of this client may have the lock if the queue in Redis says so.
+    pub(crate) candidates: Vec<Candidate>,
+}
+
+/// A waiter that a release may hand the lock to.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Candidate {
+    pub(crate) waiter: WaiterId,
+    pub(crate) owner: Holder,
+    pub(crate) term: Term,
+    pub(crate) patience: Duration,
 }
 
 /// Hand the lock to a waiter of this client.
 #[derive(Clone, Debug)]
 pub(crate) struct Transfer {
-    pub(crate) old: OwnerId,
-    pub(crate) new: OwnerId,
+    pub(crate) old: Holder,
+    pub(crate) new: Holder,
     pub(crate) waiter: WaiterId,
     pub(crate) term: Term,
     pub(crate) end: Moment,
@@ -113,8 +174,10 @@ pub(crate) struct Transfer {
 /// Make the hold last longer.
 #[derive(Debug)]
 pub(crate) struct Extension {
-    pub(crate) owner: OwnerId,
+    pub(crate) owner: Holder,
     pub(crate) hold: HoldId,
+    /// Which of the owner's holds it is, counted from 1.
+    pub(crate) rank: u64,
     pub(crate) lease: Duration,
     /// What the key's TTL becomes.
     pub(crate) ttl: Duration,
@@ -124,20 +187,29 @@ pub(crate) struct Extension {
 /// Give back a hold that this client did not take.
 #[derive(Debug)]
 pub(crate) struct Unheld {
-    pub(crate) owner: OwnerId,
+    pub(crate) owner: Holder,
     pub(crate) reply: ReleaseReply,
 }
 
 /// What an attempt found.
 #[derive(Debug)]
 pub(crate) enum AttemptReply {
-    Busy {
-        retry_in: Option<Duration>,
-    },
-    /// Granted; the count before.
-    Granted {
-        found: u64,
-    },
+    Busy(BusyReply),
+    Granted(Granted),
+    /// The owner reads, and so can never write while it does.
+    Upgrade(BusyReply),
+}
+
+/// How a release was answered.
+#[derive(Debug)]
+pub(crate) struct ReleaseOutcome {
+    /// When it was sent last.
+    pub(crate) sent: Moment,
+    pub(crate) answer: Released,
+    /// Why nobody was told.
+    pub(crate) untold: Option<Error>,
+    /// An earlier sending of it may have run.
+    pub(crate) repeated: bool,
 }
 
 /// What a waiter gets.
@@ -152,10 +224,7 @@ pub(crate) enum WaitOutcome {
 #[derive(Debug)]
 struct Waiter {
     id: WaiterId,
-    owner: OwnerId,
-    term: Term,
-    /// Asks once and does not wait.
-    immediate: bool,
+    want: Want,
     /// Its time is over; only the outcome of the attempt in flight is awaited.
     expired: bool,
     /// Did not take an offer; gets no other until it is polled.
@@ -168,7 +237,12 @@ struct Waiter {
 enum WaiterState {
     Waiting,
     InFlight,
-    Offered { held: Held, since: Moment },
+    /// Its time is over, and it is being taken out of the queue in Redis.
+    Leaving,
+    Offered {
+        held: Held,
+        since: Moment,
+    },
     Over(Option<Error>),
 }
 
@@ -189,6 +263,7 @@ enum Known {
     Busy {
         since: Moment,
         until: Option<Moment>,
+        by_readers: bool,
     },
 }
 
@@ -202,17 +277,24 @@ pub(crate) struct Queue {
     /// Those who ask at once: no wait, or their owner holds the key already.
     direct: Few<Waiter>,
     /// Owners whose acquire may still run: their hold counts as free, and they get nothing until then.
-    abandoned: Vec<(OwnerId, Moment)>,
+    abandoned: Vec<(Holder, Moment)>,
     channel: Channel,
     /// Something happened since the question was sent whose answer we know.
     dirty: bool,
+    /// The same, and it was not of our own making: what we believe to hold may be gone.
+    told: bool,
     known: Known,
     /// The attempt or transfer in flight for somebody in line.
     turn: Option<WaiterId>,
     sharing: Sharing,
+    spin: Spin,
+    /// Readers who wait behind a writer are let in at this time if others read.
+    gate_until: Option<Moment>,
     linger_until: Option<Moment>,
     closed: bool,
     last_id: u64,
+    /// The newest hold when a writer of ours was last heard to have left.
+    written: HoldId,
 }
 
 impl Queue {
@@ -225,56 +307,74 @@ impl Queue {
             abandoned: Vec::new(),
             channel: Channel::Off,
             dirty: false,
+            told: false,
             known: Known::Nothing,
             turn: None,
             sharing: Sharing::default(),
+            spin: Spin::default(),
+            gate_until: None,
             linger_until: None,
             closed: false,
             last_id: 0,
+            written: 0,
         }
     }
 
     // ---- the channel
 
     /// The channel is confirmed: whatever happened before was not heard.
-    pub(crate) fn channel_live(&mut self, now: Moment, out: &mut Few<Command>) {
-        if self.channel != Channel::Off {
-            self.channel = Channel::Live;
-            self.dirty = true;
-            self.sharing.forget_own_messages();
-            self.pump(now, out);
-        }
+    pub(crate) fn channel_live(&mut self, now: Moment, of: Option<Holder>, out: &mut Few<Command>) {
+        self.channel_changed(now, of, Channel::Live, out);
     }
 
     /// The channel is not heard any more; it will be again.
-    pub(crate) fn channel_lost(&mut self, now: Moment, out: &mut Few<Command>) {
+    pub(crate) fn channel_lost(&mut self, now: Moment, of: Option<Holder>, out: &mut Few<Command>) {
+        self.channel_changed(now, of, Channel::Pending, out);
+    }
+
+    fn channel_changed(&mut self, now: Moment, of: Option<Holder>, to: Channel, out: &mut Few<Command>) {
+        if let Some(owner) = of {
+            self.seat_channel_changed(now, owner, to);
+            return self.pump(now, out);
+        }
         if self.channel != Channel::Off {
-            self.channel = Channel::Pending;
-            self.dirty = true;
+            self.channel = to;
+            (self.dirty, self.told) = (true, true);
             self.sharing.forget_own_messages();
             self.pump(now, out);
         }
     }
 
     /// Redis does not let us listen: nobody here can wait.
-    pub(crate) fn channel_refused(&mut self, now: Moment, error: &Error, out: &mut Few<Command>) {
-        let waiting: Vec<WaiterId> =
-            self.line.iter().filter(|w| matches!(w.state, WaiterState::Waiting)).map(|w| w.id).collect();
+    pub(crate) fn channel_refused(&mut self, now: Moment, of: Option<Holder>, error: &Error, out: &mut Few<Command>) {
+        let concerned =
+            |w: &&Waiter| matches!(w.state, WaiterState::Waiting) && of.is_none_or(|owner| owner == w.want.owner);
+        let waiting: Vec<WaiterId> = self.line.iter().filter(concerned).map(|w| w.id).collect();
         for id in waiting {
             self.finish(id, Some(error.clone()), out);
         }
+        if let Some(seat) = of.and_then(|owner| self.known_owner(owner)).and_then(|o| o.seat.as_mut())
+            && seat.channel != Channel::Off
+        {
+            seat.channel = Channel::Off;
+            out.push(Command::Unlisten(of));
+        }
         // Whoever waits next asks for the channel anew, and is told anew.
-        if self.channel != Channel::Off {
+        if of.is_none() && self.channel != Channel::Off {
             self.channel = Channel::Off;
-            out.push(Command::Unlisten);
+            out.push(Command::Unlisten(None));
         }
         self.pump(now, out);
     }
 
     /// Somebody published. What it says does not matter.
-    pub(crate) fn message(&mut self, now: Moment, out: &mut Few<Command>) {
+    pub(crate) fn message(&mut self, now: Moment, of: Option<Holder>, out: &mut Few<Command>) {
+        if let Some(owner) = of {
+            self.call(owner);
+            return self.pump(now, out);
+        }
         if self.sharing.heard() {
-            self.dirty = true;
+            (self.dirty, self.told) = (true, true);
             self.pump(now, out);
         }
     }
@@ -286,16 +386,14 @@ impl Queue {
         self.abandoned.retain(|(_, until)| *until > now);
         self.withdraw_stale_offers(now, out);
         self.end_leases(now, out);
-        if self.linger_until.is_some_and(|until| until <= now) {
-            self.linger_until = None;
-        }
+        self.open_the_gate(now);
         self.pump(now, out);
     }
 
     /// The client shuts down: waiters end, holds are lost but not released; what is being released goes on.
     pub(crate) fn close(&mut self, now: Moment, out: &mut Few<Command>) {
         self.closed = true;
-        let offered: Vec<(OwnerId, HoldId)> = self.waiters().filter_map(Waiter::offer).collect();
+        let offered: Vec<(Holder, HoldId)> = self.waiters().filter_map(Waiter::offer).collect();
         for (owner, hold) in offered {
             self.give_back(owner, hold);
         }
@@ -366,15 +464,20 @@ impl Queue {
         }
     }
 
-    fn lost_error(&self, owner: OwnerId) -> Error {
-        LeaseLost::<()>::new(&self.settings.name, owner, None).into()
+    /// Holds of the owner on this key, in whatever role.
+    fn holds_somehow(&self, owner: OwnerId) -> bool {
+        self.owners.iter().any(|o| o.id.owner == owner && !o.live.is_empty())
+    }
+
+    fn lost_error(&self, owner: Holder) -> Error {
+        LeaseLost::<()>::new(&self.settings.name, owner.owner, None).into()
     }
 }
 
 impl Waiter {
-    fn offer(&self) -> Option<(OwnerId, HoldId)> {
+    fn offer(&self) -> Option<(Holder, HoldId)> {
         match &self.state {
-            WaiterState::Offered { held, .. } => Some((self.owner, held.id)),
+            WaiterState::Offered { held, .. } => Some((self.want.owner, held.id)),
             _ => None,
         }
     }

@@ -2,8 +2,18 @@
 
 use std::time::Duration;
 
-use super::{Command, Extension, HoldId, Queue, ReleaseReply, holds::Busy};
-use crate::{clock::Moment, error::Error, few::Few, lease::margin, owner::OwnerId, watchdog::wheel::Token};
+use super::{
+    Command, Extension, HoldId, Queue, ReleaseReply,
+    holds::{Busy, Hold},
+};
+use crate::{
+    clock::Moment,
+    error::Error,
+    few::Few,
+    lease::margin,
+    owner::{Holder, Role},
+    watchdog::wheel::Token,
+};
 
 /// More time for a hold.
 #[derive(Debug)]
@@ -16,7 +26,10 @@ pub(super) struct Wish {
 /// What a renewal of one owner asks for.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct RenewalDue {
+    /// What the key is to live for.
     pub(crate) ttl: Duration,
+    /// What each hold of a reader is to live for; zero: they are left as they are.
+    pub(crate) holds: Duration,
     /// The newest hold it speaks for.
     pub(crate) newest: HoldId,
 }
@@ -32,32 +45,43 @@ pub(crate) enum Renewal {
 }
 
 impl Queue {
-    pub(crate) fn watched(&mut self, owner: OwnerId, token: Token) -> Option<Token> {
-        match self.owners.iter_mut().find(|o| o.id == owner && !o.live.is_empty()) {
+    pub(crate) fn watched(&mut self, owner: Holder, token: Token) -> Option<Token> {
+        match self.known_owner(owner).filter(|o| !o.live.is_empty()) {
             Some(state) => state.renewal.replace(token),
             None => Some(token),
         }
     }
 
-    pub(crate) fn is_renewed(&self, owner: OwnerId) -> bool {
-        !self.closed && self.owner(owner).is_some_and(|o| o.live.iter().any(|h| h.term.renewed && h.taken))
+    pub(crate) fn is_renewed(&self, owner: Holder) -> bool {
+        !self.closed && self.owner(owner).is_some_and(|o| o.live.iter().any(|h| self.is_watched(owner, h)))
+    }
+
+    /// Whether the watchdog has to see to a hold. Others who read may cut the key's time to live, below a long lease too.
+    fn is_watched(&self, owner: Holder, hold: &Hold) -> bool {
+        let outlasts = hold.outlasts || hold.term.length > self.settings.watchdog_timeout;
+        let cut_by_others = owner.role == Role::Read && outlasts;
+        hold.taken && (hold.term.renewed || cut_by_others)
     }
 
     /// What a renewal has to ask for. The owner's entry in the watchdog is used up.
-    pub(crate) fn renewal_due(&mut self, now: Moment, owner: OwnerId) -> Renewal {
-        let closed = self.closed;
-        let Some(state) = self.owners.iter_mut().find(|o| o.id == owner) else { return Renewal::Over };
+    pub(crate) fn renewal_due(&mut self, now: Moment, owner: Holder) -> Renewal {
+        let due = self.is_renewed(owner);
+        let quiet = self.other_side_is_quiet(owner);
+        let promised = self.promised_to(now, owner);
+        let timeout = self.settings.watchdog_timeout;
+        let Some(state) = self.known_owner(owner) else { return Renewal::Over };
         state.renewal = None;
-        if closed || !state.live.iter().any(|h| h.term.renewed && h.taken) {
+        if !due {
             return Renewal::Over;
         }
-        if state.busy != Busy::No {
+        if state.busy != Busy::No || !quiet {
             return Renewal::Postponed;
         }
-        match (state.promised(now), state.live.iter().map(|h| h.id).max()) {
+        match (promised, state.live.iter().map(|h| h.id).max()) {
             (Some(ttl), Some(newest)) => {
-                state.renewing = true;
-                Renewal::Due(RenewalDue { ttl, newest })
+                (state.renewing, state.was_renewed) = (true, true);
+                let renewed = state.live.iter().any(|h| h.term.renewed && h.taken);
+                Renewal::Due(RenewalDue { ttl, holds: if renewed { timeout } else { Duration::ZERO }, newest })
             }
             _ => Renewal::Over,
         }
@@ -67,14 +91,14 @@ impl Queue {
     pub(crate) fn renewed(
         &mut self,
         now: Moment,
-        owner: OwnerId,
+        owner: Holder,
         due: RenewalDue,
         sent: Moment,
         found: u64,
         out: &mut Few<Command>,
     ) {
         let timeout = self.settings.watchdog_timeout;
-        let Some(state) = self.owners.iter_mut().find(|o| o.id == owner) else { return };
+        let Some(state) = self.known_owner(owner) else { return };
         state.renewing = false;
         if found == 0 {
             if state.busy == Busy::No && state.live.iter().all(|h| h.id <= due.newest) {
@@ -99,8 +123,8 @@ impl Queue {
     }
 
     /// A renewal failed.
-    pub(crate) fn renewal_failed(&mut self, now: Moment, owner: OwnerId, out: &mut Few<Command>) {
-        if let Some(state) = self.owners.iter_mut().find(|o| o.id == owner) {
+    pub(crate) fn renewal_failed(&mut self, now: Moment, owner: Holder, out: &mut Few<Command>) {
+        if let Some(state) = self.known_owner(owner) {
             state.renewing = false;
         }
         self.tick(now, out);
@@ -110,7 +134,7 @@ impl Queue {
     pub(crate) fn extend(
         &mut self,
         now: Moment,
-        owner: OwnerId,
+        owner: Holder,
         hold: HoldId,
         lease: Duration,
         reply: ReleaseReply,
@@ -129,34 +153,41 @@ impl Queue {
         outcome: Result<u64, Error>,
         out: &mut Few<Command>,
     ) {
-        let Extension { owner, hold, lease, reply, .. } = asked;
+        let Extension { owner, hold, lease, ttl, reply, .. } = asked;
         let end = sent.plus(lease);
+        // By the clock of Redis it may have begun just now.
+        let lives = Some(now.plus(ttl));
+        let timeout = self.settings.watchdog_timeout;
         let state = self.owner_mut(owner);
         state.busy = Busy::No;
         let outcome = match outcome {
             Err(error) => {
                 // The key may live for as long as was asked for: it does not end with the hold any more.
-                state.unknown_end = state.unknown_end.max(Some(end));
+                state.unknown_end = state.unknown_end.max(lives);
                 Err(error)
             }
             Ok(0) => {
-                self.renewed(now, owner, RenewalDue { ttl: lease, newest: hold }, sent, 0, out);
+                self.renewed(now, owner, RenewalDue { ttl: lease, holds: lease, newest: hold }, sent, 0, out);
                 Err(self.lost_error(owner))
             }
             Ok(found) => match state.live.iter_mut().find(|h| h.id == hold) {
                 Some(hold) => {
                     hold.end = hold.end.max(end);
+                    hold.outlasts |= lease > timeout;
                     let extended = hold.validity.extend(now, end.minus(margin(lease)));
                     if extended { Ok(()) } else { Err(self.lost_error(owner)) }
                 }
                 None => {
                     // The hold has ended meanwhile, and the key has not: it is given back.
                     state.count = state.count.max(found);
-                    state.unknown_end = state.unknown_end.max(Some(end));
+                    state.unknown_end = state.unknown_end.max(lives);
                     Err(self.lost_error(owner))
                 }
             },
         };
+        if self.is_renewed(owner) && self.owner(owner).is_some_and(|o| o.renewal.is_none() && !o.renewing) {
+            out.push(Command::WatchRenewal(owner));
+        }
         out.push(Command::Settle(reply, outcome));
         self.pump(now, out);
     }
@@ -166,6 +197,7 @@ impl Queue {
         for index in 0..self.owners.len() {
             let owner = self.owners[index].id;
             while self.owners[index].busy == Busy::No
+                && self.other_side_is_quiet(owner)
                 && !self.owners[index].renewing
                 && !self.owners[index].wishes.is_empty()
             {
@@ -178,8 +210,9 @@ impl Queue {
                     continue;
                 }
                 state.busy = Busy::Yes;
-                let ttl = state.promised(now).map_or(lease, |promised| promised.max(lease));
-                out.push(Command::Extend(Extension { owner, hold, lease, ttl, reply }));
+                let rank = 1 + state.live.iter().take_while(|h| h.id != hold).count() as u64;
+                let ttl = self.promised_to(now, owner).map_or(lease, |promised| promised.max(lease));
+                out.push(Command::Extend(Extension { owner, hold, rank, lease, ttl, reply }));
             }
         }
     }

@@ -65,9 +65,9 @@ impl Sharing {
         self.run_started = None;
     }
 
-    /// The lock is free now.
-    pub(super) fn freed(&mut self, now: Moment, others_wait_here: bool) {
-        let due = self.vain < VAIN || self.last_stand_back.is_none_or(|last| last.plus(RUN_TIME) <= now);
+    /// The lock is free now. Where every release is a true one (no `runs`), others can come in between anyway.
+    pub(super) fn freed(&mut self, now: Moment, others_wait_here: bool, runs: bool) {
+        let due = runs && self.vain < VAIN || self.last_stand_back.is_none_or(|last| last.plus(RUN_TIME) <= now);
         if others_wait_here && due {
             let pause = if self.listeners == Some(0) { LONG_STAND_BACK } else { STAND_BACK };
             self.stand_back_until = Some(now.plus(pause));

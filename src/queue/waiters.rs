@@ -2,26 +2,21 @@
 
 use std::task::Waker;
 
-use super::{Command, Held, Queue, WaitOutcome, Waiter, WaiterId, WaiterState, offer_bound};
-use crate::{clock::Moment, error::Error, few::Few, lease::Term, owner::OwnerId};
+use super::{Command, Discipline, Held, Queue, WaitOutcome, Waiter, WaiterId, WaiterState, Want, offer_bound};
+use crate::{
+    clock::Moment,
+    error::Error,
+    few::Few,
+    owner::{Holder, Role},
+};
 
 impl Queue {
     /// A caller wants the lock. It is woken when [`poll`](Self::poll) has its outcome; `true`: it has it now.
-    pub(crate) fn join(
-        &mut self,
-        now: Moment,
-        owner: OwnerId,
-        term: Term,
-        immediate: bool,
-        waker: &Waker,
-        out: &mut Few<Command>,
-    ) -> (WaiterId, bool) {
+    pub(crate) fn join(&mut self, now: Moment, want: Want, waker: &Waker, out: &mut Few<Command>) -> (WaiterId, bool) {
         let id = self.next_id();
         let mut waiter = Waiter {
             id,
-            owner,
-            term,
-            immediate,
+            want,
             expired: false,
             stalled: false,
             state: WaiterState::Waiting,
@@ -30,11 +25,12 @@ impl Queue {
         self.abandoned.retain(|(_, until)| *until > now);
         if self.closed {
             waiter.state = WaiterState::Over(Some(Error::Closed));
-        } else if self.abandoned.iter().any(|(gone, _)| *gone == owner) {
-            waiter.state = WaiterState::Over(Some(Error::Unresolved { key: self.settings.name.to_string(), owner }));
+        } else if self.abandoned.iter().any(|(gone, _)| gone.owner == want.owner.owner) {
+            let (key, owner) = (self.settings.name.to_string(), want.owner.owner);
+            waiter.state = WaiterState::Over(Some(Error::Unresolved { key, owner }));
         }
         let over = matches!(waiter.state, WaiterState::Over(_));
-        if immediate || self.owner(owner).is_some_and(|o| !o.live.is_empty()) {
+        if want.immediate || self.holds_somehow(want.owner.owner) {
             self.direct.push(waiter);
         } else {
             self.line.push_back(waiter);
@@ -54,7 +50,7 @@ impl Queue {
         let Some(waiter) = self.waiter(id) else { return Some(WaitOutcome::NotGranted) };
         let was_stalled = std::mem::replace(&mut waiter.stalled, false);
         match waiter.state {
-            WaiterState::Waiting | WaiterState::InFlight => {
+            WaiterState::Waiting | WaiterState::InFlight | WaiterState::Leaving => {
                 match &mut waiter.waker {
                     Some(old) => old.clone_from(waker),
                     none => *none = Some(waker.clone()),
@@ -67,10 +63,10 @@ impl Queue {
             WaiterState::Offered { .. } | WaiterState::Over(_) => {
                 let waiter = self.remove_waiter(id)?;
                 let outcome = match waiter.state {
-                    WaiterState::Offered { held, .. } => self.take(now, waiter.owner, held, out),
+                    WaiterState::Offered { held, .. } => self.take(now, waiter.want.owner, held, out),
                     WaiterState::Over(None) => WaitOutcome::NotGranted,
                     WaiterState::Over(Some(error)) => WaitOutcome::Failed(error),
-                    WaiterState::Waiting | WaiterState::InFlight => unreachable!("matched above"),
+                    _ => unreachable!("matched above"),
                 };
                 self.pump(now, out);
                 Some(outcome)
@@ -78,11 +74,19 @@ impl Queue {
         }
     }
 
-    /// The waiter's time is over: `true` if it is out, `false` if an attempt of its is in flight or an offer stands.
+    /// The waiter's time is over: `true` if it is out, `false` if an attempt of its is in flight, an offer stands, or it has to
+    /// be taken out of a queue in Redis first.
     pub(crate) fn expire(&mut self, now: Moment, id: WaiterId, out: &mut Few<Command>) -> bool {
         match self.waiter(id) {
             None => true,
             Some(waiter) if matches!(waiter.state, WaiterState::Waiting) => {
+                if self.settings.discipline == Discipline::Spin && self.ask_a_last_time(now, id, out) {
+                    return false;
+                }
+                if self.leaves_a_seat(id) {
+                    self.pump(now, out);
+                    return false;
+                }
                 self.remove_waiter(id);
                 self.pump(now, out);
                 true
@@ -98,7 +102,7 @@ impl Queue {
     pub(crate) fn leave(&mut self, now: Moment, id: WaiterId, out: &mut Few<Command>) {
         let Some(waiter) = self.remove_waiter(id) else { return };
         if let WaiterState::Offered { held, .. } = waiter.state {
-            self.give_back(waiter.owner, held.id);
+            self.give_back(waiter.want.owner, held.id);
         }
         self.pump(now, out);
     }
@@ -121,34 +125,63 @@ impl Queue {
     /// The attempt found the lock busy: the waiter goes on waiting, if it may.
     pub(super) fn refused(&mut self, id: WaiterId, out: &mut Few<Command>) {
         match self.waiter(id) {
-            Some(waiter) if waiter.immediate || waiter.expired => self.finish(id, None, out),
+            // It was told something else meanwhile, and has not looked yet.
+            Some(waiter) if matches!(waiter.state, WaiterState::Over(_)) => {}
+            Some(waiter) if waiter.want.immediate || waiter.expired => self.finish(id, None, out),
             _ => self.back_in_line(id, out),
         }
     }
 
     pub(super) fn back_in_line(&mut self, id: WaiterId, out: &mut Few<Command>) {
         let Some(waiter) = self.waiter(id) else { return };
+        if matches!(waiter.state, WaiterState::Over(_)) {
+            return;
+        }
         if waiter.expired {
             return self.finish(id, None, out);
         }
         waiter.state = WaiterState::Waiting;
-        let Some(index) = self.direct.iter().position(|w| w.id == id && !w.immediate) else { return };
+        if self.end_abandoned(id, out) {
+            return;
+        }
+        let Some(index) = self.direct.iter().position(|w| w.id == id && !w.want.immediate) else { return };
         let waiter = self.direct.remove(index);
         let place = self.line.partition_point(|w| w.id < id);
         self.line.insert(place, waiter);
     }
 
-    /// Others of an owner that holds the key now pass every gate.
-    pub(super) fn let_pass(&mut self, owner: OwnerId) {
-        while let Some(index) =
-            self.line.iter().position(|w| w.owner == owner && matches!(w.state, WaiterState::Waiting))
-        {
-            let waiter = self.line.remove(index);
-            self.direct.extend(waiter);
+    /// Nobody waits in the name of an owner whose command may still run.
+    fn end_abandoned(&mut self, id: WaiterId, out: &mut Few<Command>) -> bool {
+        let Some(owner) = self.waiter(id).map(|w| w.want.owner.owner) else { return false };
+        let abandoned = self.abandoned.iter().any(|(gone, _)| gone.owner == owner);
+        if abandoned {
+            self.finish(id, Some(Error::Unresolved { key: self.settings.name.to_string(), owner }), out);
+        }
+        abandoned
+    }
+
+    /// Others of an owner that holds the key now pass every gate. A reader that also waits to write would wait for itself.
+    pub(super) fn let_pass(&mut self, holder: Holder, out: &mut Few<Command>) {
+        let mut waiting: Vec<(WaiterId, Role)> = Vec::new();
+        let same = |w: &&Waiter| w.want.owner.owner == holder.owner && matches!(w.state, WaiterState::Waiting);
+        waiting.extend(self.line.iter().filter(same).map(|w| (w.id, w.want.owner.role)));
+        let writes =
+            self.owners.iter().any(|o| o.id.owner == holder.owner && o.id.role == Role::Write && !o.live.is_empty());
+        for (id, role) in waiting {
+            if role != Role::Write || writes {
+                let waiter = self.line_index(id).and_then(|index| self.line.remove(index));
+                self.direct.extend(waiter);
+            } else if !self.settings.upgrade_waits {
+                self.finish(id, Some(self.upgrade_error(holder)), out);
+            }
         }
     }
 
-    pub(super) fn take(&mut self, now: Moment, owner: OwnerId, held: Held, out: &mut Few<Command>) -> WaitOutcome {
+    pub(super) fn upgrade_error(&self, holder: Holder) -> Error {
+        Error::UpgradeImpossible { key: self.settings.name.to_string(), owner: holder.owner }
+    }
+
+    pub(super) fn take(&mut self, now: Moment, owner: Holder, held: Held, out: &mut Few<Command>) -> WaitOutcome {
         let state = self.owner_mut(owner);
         let Some(hold) = state.live.iter_mut().find(|h| h.id == held.id) else {
             return WaitOutcome::Failed(self.lost_error(owner));
@@ -158,7 +191,7 @@ impl Queue {
             return WaitOutcome::Failed(self.lost_error(owner));
         }
         hold.taken = true;
-        if hold.term.renewed && state.renewal.is_none() {
+        if self.is_renewed(owner) && self.owner_mut(owner).renewal.is_none() {
             out.push(Command::WatchRenewal(owner));
         }
         WaitOutcome::Granted(held)
@@ -168,9 +201,9 @@ impl Queue {
         let mut stale = Vec::new();
         for waiter in self.line.iter_mut().chain(&mut *self.direct) {
             if let WaiterState::Offered { held, since } = &waiter.state
-                && since.plus(offer_bound(waiter.term)) <= now
+                && since.plus(offer_bound(waiter.want.term)) <= now
             {
-                stale.push((waiter.owner, held.id));
+                stale.push((waiter.id, waiter.want.owner, held.id));
                 waiter.stalled = true;
                 waiter.state = WaiterState::Waiting;
                 if waiter.expired {
@@ -179,8 +212,11 @@ impl Queue {
                 }
             }
         }
-        for (owner, hold) in stale {
+        for (id, owner, hold) in stale {
             self.give_back(owner, hold);
+            if self.waiter(id).is_some_and(|w| matches!(w.state, WaiterState::Waiting)) {
+                self.end_abandoned(id, out);
+            }
         }
     }
 }
