@@ -17,13 +17,15 @@ use std::{
 use tokio::time::{Instant, timeout, timeout_at};
 
 use crate::{
+    back_off::BackOff,
     error::{Action, Error},
     hold::Guard,
     keys,
     lease::{Lease, Term},
     owner::OwnerId,
-    queue::{WaitOutcome, WaiterId},
-    table::{Key, Names, Shared},
+    protocol::Names,
+    queue::{WaitOutcome, WaiterId, Want},
+    table::{Key, Shared},
 };
 
 type BoxFuture<T> = Pin<Box<dyn Future<Output = T> + Send>>;
@@ -36,6 +38,9 @@ pub(crate) struct Request {
     /// `None`: an owner of its own.
     pub(crate) owner: Option<OwnerId>,
     pub(crate) lease: Lease,
+    /// For how long a wait without a bound counts as alive in a queue in Redis; `None`: the client's setting.
+    pub(crate) patience: Option<Duration>,
+    pub(crate) back_off: BackOff,
 }
 
 /// How long to wait.
@@ -44,14 +49,17 @@ pub(crate) enum WaitTime {
     Forever,
     /// One attempt.
     None,
-    Until(Instant),
+    Until {
+        end: Instant,
+        wait: Duration,
+    },
 }
 
 impl WaitTime {
     fn within(wait: Duration) -> Self {
         match Instant::now().checked_add(wait) {
             _ if wait.is_zero() => Self::None,
-            Some(end) => Self::Until(end),
+            Some(end) => Self::Until { end, wait },
             None => Self::Forever,
         }
     }
@@ -154,17 +162,24 @@ impl fmt::Debug for TryAcquire {
 }
 
 async fn acquire(request: Request, wait: WaitTime) -> Result<Option<Guard>, Error> {
-    let Request { shared, names, owner, lease } = request;
+    let Request { shared, names, owner, lease, patience, back_off } = request;
     keys::check_name(&names.key)?;
     let term = Term::new(lease, shared.watchdog_timeout)?;
-    let owner = owner.unwrap_or_else(|| shared.owners.fresh());
+    let owner = names.holder(owner.unwrap_or_else(|| shared.owners.fresh()));
     let immediate = wait == WaitTime::None;
-    let joined = poll_fn(|cx| Poll::Ready(shared.join(&names, owner, term, immediate, cx.waker())));
+    let patience = match wait {
+        // Whoever gives up then need not be counted for longer.
+        WaitTime::Until { wait, .. } => wait,
+        WaitTime::Forever | WaitTime::None => patience.unwrap_or(shared.fair_patience),
+    };
+    let reentrant = names.kind.is_reentrant();
+    let want = Want { owner, term, immediate, reentrant, patience, back_off };
+    let joined = poll_fn(|cx| Poll::Ready(shared.join(&names, want, cx.waker())));
     let (key, id, answered) = joined.await?;
     let mut waiting = Waiting { shared, key, id, joined: !answered, over: false };
     let outcome = match wait {
         WaitTime::Forever | WaitTime::None => (&mut waiting).await,
-        WaitTime::Until(end) => match timeout_at(end, &mut waiting).await {
+        WaitTime::Until { end, .. } => match timeout_at(end, &mut waiting).await {
             Ok(outcome) => outcome,
             Err(_) => waiting.last_chance().await,
         },

@@ -11,7 +11,7 @@ use uuid::Uuid;
 use crate::{
     config::Config,
     error::{Action, Error, Misuse},
-    locks::RLock,
+    locks::{FairLock, FencedLock, NonReentrantFairLock, NonReentrantLock, RLock, ReadWriteLock, SpinLock},
     owner::OwnerId,
     table::Shared,
 };
@@ -43,6 +43,36 @@ impl Client {
     /// The re-entrant lock of this name. No I/O. An empty name is refused when it is used.
     pub fn lock(&self, name: impl Into<String>) -> RLock {
         RLock::new(self.shared.clone(), name.into())
+    }
+
+    /// The fair lock of this name: granted in the order of coming, across processes. No I/O.
+    pub fn fair_lock(&self, name: impl Into<String>) -> FairLock {
+        FairLock::new(self.shared.clone(), name.into())
+    }
+
+    /// The fenced lock of this name: its grants are numbered. No I/O.
+    pub fn fenced_lock(&self, name: impl Into<String>) -> FencedLock {
+        FencedLock::new(self.shared.clone(), name.into())
+    }
+
+    /// The non-reentrant lock of this name. No I/O.
+    pub fn non_reentrant_lock(&self, name: impl Into<String>) -> NonReentrantLock {
+        NonReentrantLock::new(self.shared.clone(), name.into())
+    }
+
+    /// The non-reentrant fair lock of this name. No I/O.
+    pub fn non_reentrant_fair_lock(&self, name: impl Into<String>) -> NonReentrantFairLock {
+        NonReentrantFairLock::new(self.shared.clone(), name.into())
+    }
+
+    /// The read/write lock of this name: many readers, or one writer. No I/O.
+    pub fn read_write_lock(&self, name: impl Into<String>) -> ReadWriteLock {
+        ReadWriteLock::new(self.shared.clone(), name.into())
+    }
+
+    /// The spin lock of this name: its waiters ask again and again. No I/O.
+    pub fn spin_lock(&self, name: impl Into<String>) -> SpinLock {
+        SpinLock::new(self.shared.clone(), name.into())
     }
 
     /// The first half of all owners of this client.
@@ -192,10 +222,26 @@ impl ClientBuilder {
         self
     }
 
-    /// Whether a release may hand the lock straight to the next waiter of this process, in one command and without a
-    /// message. Default on. Other processes get their share either way.
+    /// Whether a release may hand the lock straight to the next waiter of this process, in one command. Plain, non-reentrant
+    /// and fenced locks are handed over without a message; a fair lock goes to the head of its queue, if that is a waiter of
+    /// this process. Read, write and spin locks are never handed over. Default on. Other processes get their share either
+    /// way.
     pub fn local_handoff(mut self, on: bool) -> Self {
         self.config.local_handoff = on;
+        self
+    }
+
+    /// For how long a waiter of a fair lock whose wait has no bound counts as alive once its turn could have come. Default
+    /// 300 s, as Redisson's `fairLockWaitTimeout`; at least 1 ms.
+    pub fn fair_patience(mut self, patience: Duration) -> Self {
+        self.config.fair_patience = patience;
+        self
+    }
+
+    /// Whether an owner that reads may wait to write, as it does in Redisson: for ever, unless its read hold ends. Default
+    /// off: it gets [`Error::UpgradeImpossible`] at once.
+    pub fn upgrade_waits(mut self, on: bool) -> Self {
+        self.config.upgrade_waits = on;
         self
     }
 

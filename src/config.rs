@@ -22,6 +22,8 @@ pub(crate) struct Config {
     pub(crate) response_timeout: Duration,
     pub(crate) connect_timeout: Duration,
     pub(crate) local_handoff: bool,
+    pub(crate) fair_patience: Duration,
+    pub(crate) upgrade_waits: bool,
     pub(crate) on_background_error: Option<ErrorHook>,
 }
 
@@ -37,6 +39,8 @@ impl Default for Config {
             response_timeout: Duration::from_secs(3),
             connect_timeout: Duration::from_secs(5),
             local_handoff: true,
+            fair_patience: Duration::from_secs(300),
+            upgrade_waits: false,
             on_background_error: None,
         }
     }
@@ -53,6 +57,8 @@ impl fmt::Debug for Config {
             .field("response_timeout", &self.response_timeout)
             .field("connect_timeout", &self.connect_timeout)
             .field("local_handoff", &self.local_handoff)
+            .field("fair_patience", &self.fair_patience)
+            .field("upgrade_waits", &self.upgrade_waits)
             .finish_non_exhaustive()
     }
 }
@@ -63,6 +69,7 @@ impl Config {
         in_range("watchdog_timeout", self.watchdog_timeout, Duration::from_millis(30))?;
         in_range("response_timeout", self.response_timeout, Duration::from_millis(10))?;
         in_range("connect_timeout", self.connect_timeout, Duration::from_millis(10))?;
+        in_range("fair_patience", self.fair_patience, Duration::from_millis(1))?;
         if self.database.is_some_and(|db| db < 0) {
             return Err(Error::Misuse(Misuse::OptionOutOfRange {
                 option: "database",

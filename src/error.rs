@@ -13,9 +13,16 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub enum Error {
+    /// The lock is not re-entrant, and this owner holds it already. Release it first, or take it as another owner.
+    AlreadyHeld {
+        /// The key.
+        key: String,
+        /// The owner that holds it.
+        owner: OwnerId,
+    },
     /// The client was shut down. Stop using it.
     Closed,
-    /// The key holds data of another kind: another Redis type, or fields that no plain lock has.
+    /// The key holds data of another kind: another Redis type, or fields that this kind of lock has not.
     /// Nothing was changed. Choose another name, or find out who writes the key.
     ForeignData {
         /// The key.
@@ -63,6 +70,15 @@ pub enum Error {
         /// The owner that has to wait.
         owner: OwnerId,
     },
+    /// The owner reads and asked to write: that can succeed only after its own read hold has ended, so it would wait for itself.
+    /// Release the read hold first, or take the write lock before the read lock. A try without a wait gives `None` instead;
+    /// `ClientBuilder::upgrade_waits` makes it wait.
+    UpgradeImpossible {
+        /// The key.
+        key: String,
+        /// The owner that reads.
+        owner: OwnerId,
+    },
 }
 
 impl Error {
@@ -90,11 +106,14 @@ impl Error {
 impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
+            Self::AlreadyHeld { key, owner } => {
+                write!(f, "lock `{key}` is not re-entrant and owner {owner} holds it already: release it first")
+            }
             Self::Closed => f.write_str("the client was shut down"),
             Self::ForeignData { key, found } => {
                 write!(
                     f,
-                    "key `{key}` holds {found}, not a plain lock; nothing was changed: use another name or find the writer of that key"
+                    "key `{key}` holds {found}, not a lock of this kind; nothing was changed: use another name or find the writer of that key"
                 )
             }
             Self::LeaseLost(lost) => fmt::Display::fmt(lost, f),
@@ -111,6 +130,11 @@ impl fmt::Display for Error {
                 f,
                 "script {script} on key `{key}` answered {reply}, which no lock produces: \
                  find out who else writes that key, or what stands between this client and Redis"
+            ),
+            Self::UpgradeImpossible { key, owner } => write!(
+                f,
+                "owner {owner} reads `{key}` and would wait for itself to write: release the read hold first, \
+                 or take the write lock before the read lock"
             ),
             Self::Unresolved { key, owner } => {
                 write!(
@@ -264,7 +288,7 @@ impl Fault {
             Self::AuthFailed => "check user name and password of the client",
             Self::Loading => "Redis is loading its data: try again shortly",
             Self::NoPermission => {
-                "give the ACL user EVALSHA, SCRIPT, the commands of docs/wire.md, the lock's key and the channel `redisson_lock__channel:*`"
+                "give the ACL user EVALSHA, SCRIPT, and the commands, keys and channels that docs/wire.md lists for this kind"
             }
             Self::Other => "",
             Self::OutOfMemory => {

@@ -15,7 +15,7 @@ use crate::{
     clock::Moment,
     error::{Error, LeaseLost},
     lease::whole_millis,
-    owner::OwnerId,
+    owner::{Holder, OwnerId},
     queue::Held,
     table::{Key, Shared},
 };
@@ -32,13 +32,13 @@ use crate::{
 pub struct Guard {
     shared: Arc<Shared>,
     key: Arc<Key>,
-    owner: OwnerId,
+    owner: Holder,
     held: Held,
     released: bool,
 }
 
 impl Guard {
-    pub(crate) fn new(shared: Arc<Shared>, key: Arc<Key>, owner: OwnerId, held: Held) -> Self {
+    pub(crate) fn new(shared: Arc<Shared>, key: Arc<Key>, owner: Holder, held: Held) -> Self {
         Self { shared, key, owner, held, released: false }
     }
 
@@ -49,7 +49,12 @@ impl Guard {
 
     /// Who holds it.
     pub fn owner(&self) -> OwnerId {
-        self.owner
+        self.owner.owner
+    }
+
+    /// The fencing token of this grant, for locks that have one: see [`FencedLock`](crate::FencedLock).
+    pub fn fencing_token(&self) -> Option<FencingToken> {
+        self.held.token.map(FencingToken)
     }
 
     /// Gives this hold back; the last hold of the owner frees the lock.
@@ -58,8 +63,10 @@ impl Guard {
     /// to be called again.
     ///
     /// # Redis
-    /// One command: `lock_release.lua`, which publishes `0` on the lock's channel when the lock is freed; or, when somebody
-    /// waits in this process, `lock_transfer.lua`, which hands the lock over and publishes nothing.
+    /// One command. The kind's release script, which tells waiters elsewhere when the lock is freed (spin locks: nobody); that
+    /// of a fair lock also grants it to the head of the queue, if a waiter of this process stands there. Or, when somebody
+    /// waits in this process for a plain, non-reentrant or fenced lock, the transfer script, which hands it over and
+    /// publishes nothing.
     ///
     /// # Errors
     /// [`Error::LeaseLost`] if the hold had been lost before; the lock of whoever has it now is not touched.
@@ -94,7 +101,7 @@ impl Guard {
     }
 
     /// How many holds the owner has on this lock in this client, by what the client knows; this guard's included while it
-    /// is not lost. [`RLock::hold_count`](crate::RLock::hold_count) asks Redis.
+    /// is not lost. [`AnyLock::hold_count`](crate::AnyLock::hold_count) asks Redis.
     pub fn hold_count(&self) -> u64 {
         let owner = self.owner;
         self.key.look(|q| q.live_holds(owner))
@@ -103,7 +110,7 @@ impl Guard {
     /// Makes the hold last at least this long from now. Never shortens it, never makes a lost one anew.
     ///
     /// # Redis
-    /// One command: `lock_renew.lua` with this one key.
+    /// One command: the watchdog's script with this one key.
     ///
     /// # Errors
     /// [`Error::LeaseLost`] if the hold is gone; [`Error::Misuse`] for a lease out of range; [`Error::Redis`] if the command
@@ -114,7 +121,7 @@ impl Guard {
     pub async fn extend(&self, lease: Duration) -> Result<(), Error> {
         let lease = whole_millis(lease)?;
         let (owner, id, name) = (self.owner, self.held.id, self.name());
-        let lost = || Error::from(LeaseLost::<()>::new(name, owner, None));
+        let lost = || Error::from(LeaseLost::<()>::new(name, owner.owner, None));
         if self.shared.is_closed() {
             return Err(Error::Closed);
         }
@@ -141,7 +148,7 @@ impl Guard {
         let mut work = pin!(work);
         let mut lost = pin!(self.lost());
         poll_fn(|cx| {
-            let gone = |completed| Poll::Ready(Err(LeaseLost::new(self.name(), self.owner, completed)));
+            let gone = |completed| Poll::Ready(Err(LeaseLost::new(self.name(), self.owner(), completed)));
             if !self.is_valid() || lost.as_mut().poll(cx).is_ready() {
                 return gone(None);
             }
@@ -152,6 +159,26 @@ impl Guard {
             }
         })
         .await
+    }
+}
+
+/// A number that grows with every grant of a [`FencedLock`](crate::FencedLock), in whatever language it is taken.
+///
+/// Hand it to the resource with every write, and have the resource refuse a number below the highest it has seen: then a
+/// holder that was paused past its lease can do no harm.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct FencingToken(pub(crate) u64);
+
+impl FencingToken {
+    /// The number.
+    pub fn get(self) -> u64 {
+        self.0
+    }
+}
+
+impl fmt::Display for FencingToken {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(&self.0, f)
     }
 }
 

@@ -21,9 +21,10 @@ use crate::{
     couriers::{Carry, Couriers},
     error::Error,
     few::Few,
-    lease::Term,
-    owner::{OwnerId, Owners},
-    queue::{Attempt, Command, Extension, Queue, Release, Settings, Transfer, Unheld, WaiterId},
+    kind::Kind,
+    owner::{Holder, Owners},
+    protocol::Names,
+    queue::{Attempt, Command, Extension, Queue, Release, Settings, Transfer, Unheld, WaiterId, Want},
     topology::{Flavour, Topology},
     wakeups::{Listener, Wakeups},
     watchdog::{Watchdog, alarm::Alarm, wheel::Token},
@@ -34,12 +35,8 @@ const SHARDS: usize = 32;
 const TICK: std::time::Duration = std::time::Duration::from_millis(1);
 const TURN: usize = 4096;
 
-/// A lock's names on the wire.
-#[derive(Debug)]
-pub(crate) struct Names {
-    pub(crate) key: Arc<str>,
-    pub(crate) channel: Arc<str>,
-}
+/// The keys in use, by family and name.
+type Keys = HashMap<(Kind, Arc<str>), Arc<Key>>;
 
 /// A key in use.
 pub(crate) struct Key {
@@ -57,7 +54,7 @@ struct KeyState {
 /// A hold on the watchdog.
 pub(crate) struct Watched {
     pub(crate) key: Arc<Key>,
-    pub(crate) owner: OwnerId,
+    pub(crate) owner: Holder,
     /// When its turn was, or is.
     pub(crate) due: Moment,
 }
@@ -71,11 +68,13 @@ pub(crate) struct Shared {
     pub(crate) runtime: Handle,
     pub(crate) watchdog_timeout: std::time::Duration,
     pub(crate) response_timeout: std::time::Duration,
+    pub(crate) fair_patience: std::time::Duration,
+    upgrade_waits: bool,
     handoff: bool,
     hook: Option<ErrorHook>,
     couriers: Couriers<Job>,
     timers: Arc<Alarm<Weak<Key>>>,
-    shards: [Mutex<HashMap<Arc<str>, Arc<Key>>>; SHARDS],
+    shards: [Mutex<Keys>; SHARDS],
     hasher: std::hash::RandomState,
     closed: AtomicBool,
     me: Weak<Self>,
@@ -102,6 +101,8 @@ impl Shared {
                 owners: Owners::new(config.client_id.unwrap_or_else(uuid::Uuid::new_v4)),
                 watchdog_timeout: config.watchdog_timeout,
                 response_timeout: config.response_timeout,
+                fair_patience: config.fair_patience,
+                upgrade_waits: config.upgrade_waits,
                 handoff: config.local_handoff,
                 hook: config.on_background_error.clone(),
                 couriers: Couriers::new(runtime.clone()),
@@ -136,12 +137,10 @@ impl Shared {
     pub(crate) fn join(
         &self,
         names: &Arc<Names>,
-        owner: OwnerId,
-        term: Term,
-        immediate: bool,
+        want: Want,
         waker: &Waker,
     ) -> Result<(Arc<Key>, WaiterId, bool), Error> {
-        let joined = self.act_on(names, |q, now, out| q.join(now, owner, term, immediate, waker, out))?;
+        let joined = self.act_on(names, |q, now, out| q.join(now, want, waker, out))?;
         let (key, (id, over)) = joined;
         Ok((key, id, over))
     }
@@ -163,8 +162,9 @@ impl Shared {
     }
 
     /// The key if it is in use.
-    pub(crate) fn find(&self, name: &str) -> Option<Arc<Key>> {
-        self.shard(name).lock().get(name).cloned()
+    pub(crate) fn find(&self, names: &Names) -> Option<Arc<Key>> {
+        let entry = entry(names);
+        self.shard(&entry.1).lock().get(&entry).cloned()
     }
 
     /// Gives an event to a key's queue and carries out what comes of it.
@@ -191,7 +191,7 @@ impl Shared {
 
     // ---- parts
 
-    fn shard(&self, name: &str) -> &Mutex<HashMap<Arc<str>, Arc<Key>>> {
+    fn shard(&self, name: &str) -> &Mutex<Keys> {
         use std::hash::BuildHasher;
         &self.shards[(self.hasher.hash_one(name) % SHARDS as u64) as usize]
     }
@@ -203,12 +203,17 @@ impl Shared {
         if self.closed.load(Ordering::Acquire) {
             return Err(Error::Closed);
         }
-        Ok(shard.entry(names.key.clone()).or_insert_with(|| self.new_key(names)).clone())
+        Ok(shard.entry(entry(names)).or_insert_with(|| self.new_key(names)).clone())
     }
 
     fn new_key(&self, names: &Arc<Names>) -> Arc<Key> {
-        let settings =
-            Settings { name: names.key.clone(), handoff: self.handoff, watchdog_timeout: self.watchdog_timeout };
+        let settings = Settings {
+            name: names.key.clone(),
+            discipline: names.protocol.discipline(),
+            handoff: self.handoff && names.protocol.hands_over(),
+            watchdog_timeout: self.watchdog_timeout,
+            upgrade_waits: self.upgrade_waits,
+        };
         let state = KeyState { queue: Queue::new(settings), timer: None, removed: false };
         Arc::new(Key { names: names.clone(), state: Mutex::new(state) })
     }
@@ -236,13 +241,13 @@ impl Shared {
                 false
             }
             // Under the lock, so that the two stay in order; neither calls back.
-            Command::Listen => {
-                let listener = KeyListener { shared: self.me.clone(), key: key.clone() };
-                self.wakeups.listen(&key.names.channel, key.id(), Arc::new(listener));
+            Command::Listen(of) => {
+                let listener = KeyListener { shared: self.me.clone(), key: key.clone(), of: *of };
+                self.wakeups.listen(&key.names.channel_of(*of), key.id(), Arc::new(listener));
                 false
             }
-            Command::Unlisten => {
-                self.wakeups.unlisten(&key.names.channel, key.id());
+            Command::Unlisten(of) => {
+                self.wakeups.unlisten(&key.names.channel_of(*of), key.id());
                 false
             }
             _ => true,
@@ -262,7 +267,7 @@ impl Shared {
     fn remove(&self, key: &Arc<Key>) {
         let mut shard = self.shard(&key.names.key).lock();
         // A name has one key in the table until that key is marked as removed, which happened just now.
-        shard.remove(&key.names.key);
+        shard.remove(&entry(&key.names));
         if shard.is_empty() && shard.capacity() > 1024 {
             shard.shrink_to_fit();
         }
@@ -310,7 +315,7 @@ impl Shared {
                 }
             }
             Command::Wake(waker) => waker.wake(),
-            Command::CancelRenewal(_) | Command::Listen | Command::Unlisten | Command::WatchRenewal(_) => {}
+            Command::CancelRenewal(_) | Command::Listen(_) | Command::Unlisten(_) | Command::WatchRenewal(_) => {}
         }
     }
 
@@ -372,9 +377,16 @@ impl Key {
     }
 }
 
+/// Where a key is in the table.
+fn entry(names: &Names) -> (Kind, Arc<str>) {
+    (names.kind.family(), names.key.clone())
+}
+
 struct KeyListener {
     shared: Weak<Shared>,
     key: Arc<Key>,
+    /// Whose channel it is, if not the key's.
+    of: Option<Holder>,
 }
 
 impl KeyListener {
@@ -387,18 +399,18 @@ impl KeyListener {
 
 impl Listener for KeyListener {
     fn live(&self) {
-        self.act(|q, now, out| q.channel_live(now, out));
+        self.act(|q, now, out| q.channel_live(now, self.of, out));
     }
 
     fn lost(&self) {
-        self.act(|q, now, out| q.channel_lost(now, out));
+        self.act(|q, now, out| q.channel_lost(now, self.of, out));
     }
 
     fn message(&self) {
-        self.act(|q, now, out| q.message(now, out));
+        self.act(|q, now, out| q.message(now, self.of, out));
     }
 
     fn refused(&self, error: &Error) {
-        self.act(|q, now, out| q.channel_refused(now, error, out));
+        self.act(|q, now, out| q.channel_refused(now, self.of, error, out));
     }
 }

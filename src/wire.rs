@@ -10,8 +10,11 @@ use crate::{
     error::{Action, Error},
     keys,
     owner::OwnerId,
-    scripts,
-    scripts::lock,
+    scripts::{
+        self,
+        answers::{Acquired, Granted},
+        lock::{self, Reentry},
+    },
     topology::Flavour,
 };
 
@@ -53,13 +56,12 @@ pub async fn lock_acquire(
     target: u64,
     lease: Duration,
 ) -> Result<RawAcquired, Error> {
-    let call = lock::acquire(name, owner, target, lease, lease, &[]);
+    let call = lock::acquire(name, owner.alone(), target, lease, lease, Reentry::Allowed, &[]);
     let reply = eval(con, Action::Acquire, name, &call).await?;
     Ok(match lock::read_acquired(name, &reply)? {
-        lock::Acquired::Busy { retry_in } => RawAcquired::Busy(retry_in),
-        lock::Acquired::Foreign => RawAcquired::Foreign,
-        lock::Acquired::Fresh => RawAcquired::Granted(0),
-        lock::Acquired::Reentered { found } => RawAcquired::Granted(found),
+        Acquired::Busy(busy) => RawAcquired::Busy(busy.retry_in),
+        Acquired::Granted(Granted { found, .. }) => RawAcquired::Granted(found),
+        Acquired::Foreign | Acquired::Reentry | Acquired::Upgrade(_) => RawAcquired::Foreign,
     })
 }
 
@@ -74,9 +76,9 @@ pub async fn lock_release(
     target: u64,
     lease: Duration,
 ) -> Result<u64, Error> {
-    let call = lock::release(name, owner, target, lease, &keys::lock_channel(name), Flavour::Plain, false);
+    let call = lock::release(name, owner.alone(), target, lease, &keys::lock_channel(name), Flavour::Plain, false);
     let reply = eval(con, Action::Release, name, &call).await?;
-    Ok(lock::read_released(name, &reply)?.found)
+    Ok(lock::read_released(name, target, true, &reply)?.found)
 }
 
 async fn eval(

@@ -4,23 +4,24 @@
 //! barrier: then nothing of the old link can run any more, and since every script carries an absolute target, sending it
 //! again both asks and answers. Where the barrier is impossible the owner is abandoned.
 
+mod renewals;
+
 use std::{pin::Pin, sync::Arc, time::Duration};
 
 use redis::{RedisError, Value};
 use tokio::time::{Instant, sleep, timeout_at};
 
 use crate::{
+    answers::{Acquired, Transferred},
     clock::Moment,
     connection::{Barrier, Epoch, RunError},
     error::{Action, Error, Fault},
-    owner::OwnerId,
-    queue::{Attempt, AttemptReply, Command, Extension, Release, Renewal, RenewalDue, Transfer, Unheld},
-    scripts::lock::{self, Acquired, Transferred},
-    table::{Key, Names, Shared, Watched},
+    owner::Holder,
+    protocol::{Names, Way},
+    queue::{Attempt, AttemptReply, Command, Granted, Release, ReleaseOutcome, Transfer, Unheld},
+    table::{Key, Shared},
 };
 
-/// Holds renewed by one call.
-const RENEWAL_BATCH: usize = 100;
 /// A release that the server refuses is tried again after this time, and after twice that, up to a second.
 const FIRST_RETRY: Duration = Duration::from_millis(50);
 const LAST_RETRY: Duration = Duration::from_secs(1);
@@ -40,10 +41,10 @@ enum Resolution {
 
 impl Shared {
     pub(crate) async fn attempt(self: Arc<Self>, key: Arc<Key>, attempt: Attempt) {
-        let name = key.names.key.clone();
+        let names = key.names.clone();
+        let name = names.key.clone();
         let started = Instant::now();
-        let call =
-            lock::acquire(&name, attempt.owner, attempt.target, attempt.term.length, attempt.ttl, &attempt.abandoned);
+        let mut call = names.protocol.acquire(&names, &attempt, self.way(false));
         let failed = |error: Error| self.act(&key, |q, now, out| q.attempt_failed(now, &attempt, error, out));
         // Once a sending may have run, no later failure proves that the lock was not granted.
         let mut may_have_run = false;
@@ -66,10 +67,12 @@ impl Shared {
             let end = sent.plus(attempt.ttl);
             match self.resolve(&name, epoch, started, end, || tell(Error::redis(Action::Acquire, &name, source))).await
             {
-                Resolution::Ask { late: false } if key.look(|q| q.wants(attempt.waiter)) => {}
+                Resolution::Ask { late: false } if key.look(|q| q.wants(attempt.waiter)) => {
+                    call = names.protocol.acquire(&names, &attempt, self.way(true));
+                }
                 Resolution::Ask { .. } => return self.act(&key, |q, now, out| q.undo(now, &attempt, out)),
                 Resolution::AskUnbarred => {
-                    tell(Error::Unresolved { key: name.to_string(), owner: attempt.owner });
+                    tell(Error::Unresolved { key: name.to_string(), owner: attempt.owner.owner });
                     return self.act(&key, |q, now, out| {
                         q.abandon(now, attempt.owner, now.plus(attempt.ttl).plus(STRAY), out);
                         q.undo(now, &attempt, out);
@@ -83,14 +86,21 @@ impl Shared {
     fn attempt_answered(&self, key: &Arc<Key>, attempt: &Attempt, sent: Moment, reply: &Value) {
         let name = &*key.names.key;
         let failed = |error: Error| self.act(key, |q, now, out| q.attempt_failed(now, attempt, error, out));
-        let answer = match lock::read_acquired(name, reply) {
-            Ok(Acquired::Fresh) => AttemptReply::Granted { found: 0 },
-            Ok(Acquired::Reentered { found }) => AttemptReply::Granted { found },
-            Ok(Acquired::Busy { retry_in }) => AttemptReply::Busy { retry_in },
+        let answer = match key.names.protocol.read_acquired(&key.names, attempt, reply) {
+            Ok(Acquired::Granted(granted)) => AttemptReply::Granted(granted),
+            Ok(Acquired::Busy(busy)) => AttemptReply::Busy(busy),
+            Ok(Acquired::Upgrade(busy)) => AttemptReply::Upgrade(busy),
+            Ok(Acquired::Reentry) => {
+                return failed(Error::AlreadyHeld { key: name.to_owned(), owner: attempt.owner.owner });
+            }
             Ok(Acquired::Foreign) => return failed(foreign(name)),
             Err(error) => return self.give_up(key, attempt, error),
         };
         self.act(key, |q, now, out| q.attempted(now, attempt, sent, answer, out));
+    }
+
+    fn way(&self, repeated: bool) -> Way {
+        Way { flavour: self.topology.flavour(), repeated }
     }
 
     /// The waiter is told, and what the attempt may have got is given back.
@@ -105,24 +115,17 @@ impl Shared {
         let names = key.names.clone();
         let started = Instant::now();
         let connection = self.topology.connection(&names.key);
-        let call = lock::release(
-            &names.key,
-            release.owner,
-            release.target,
-            release.ttl,
-            &names.channel,
-            self.topology.flavour(),
-            false,
-        );
+        let call = names.protocol.release(&names, &release, false, self.way(false));
         let mut tell = Teller::new(|error: Error| {
             self.report(&error);
-            self.act(&key, |q, _, out| q.release_failing(release.owner, &error, out));
+            self.act(&key, |q, _, out| q.release_failing(&release, &error, out));
         });
         let given_up = || self.act(&key, |q, now, out| q.release_given_up(now, &release, out));
         let (mut repeated, mut pause) = (false, FIRST_RETRY);
         loop {
+            let sent = Moment::now();
             match connection.run(&call, || true).await {
-                Ok(reply) => return self.release_answered(&key, &release, &reply, repeated),
+                Ok(reply) => return self.release_answered(&key, &release, sent, &reply, repeated),
                 Err(RunError::Closed) => return given_up(),
                 Err(RunError::NotSent(e)) => tell.once(|| Error::redis(Action::Release, &names.key, e)),
                 Err(RunError::Refused(e)) => {
@@ -140,10 +143,9 @@ impl Shared {
                     let late = || tell.once(|| Error::redis(Action::Release, &names.key, e));
                     match self.resolve(&names.key, epoch, started, release.end, late).await {
                         Resolution::Ask { .. } => {}
-                        Resolution::AskUnbarred if release.owner.is_automatic() => {}
                         // The old sending may yet take away what this owner holds by then.
                         Resolution::AskUnbarred => {
-                            let until = release.end.plus(STRAY);
+                            let until = release.promised.plus(STRAY);
                             self.act(&key, |q, now, out| q.abandon(now, release.owner, until, out));
                         }
                         Resolution::Closed => return given_up(),
@@ -156,14 +158,14 @@ impl Shared {
         }
     }
 
-    fn release_answered(&self, key: &Arc<Key>, release: &Release, reply: &Value, repeated: bool) {
+    fn release_answered(&self, key: &Arc<Key>, release: &Release, sent: Moment, reply: &Value, repeated: bool) {
         let names = &key.names;
-        let (found, untold) = match lock::read_released(&names.key, reply) {
-            Ok(released) => (released.found, released.untold.then(|| untold_error(&names.channel))),
+        let (answer, untold) = match names.protocol.read_released(names, release, reply) {
+            Ok(answer) => (answer, answer.untold.then(|| untold_error(&names.channel))),
             Err(error) => {
                 self.report(&error);
                 return self.act(key, |q, now, out| {
-                    q.release_failing(release.owner, &error, out);
+                    q.release_failing(release, &error, out);
                     q.release_given_up(now, release, out);
                 });
             }
@@ -171,18 +173,8 @@ impl Shared {
         if let Some(error) = &untold {
             self.report(error);
         }
-        self.act(key, |q, now, out| q.released(now, release, found, untold, repeated, out));
-    }
-
-    pub(crate) async fn extend(self: Arc<Self>, key: Arc<Key>, asked: Extension) {
-        let name = key.names.key.clone();
-        let call = lock::renew(std::iter::once((&*name, asked.owner, asked.ttl)));
-        let sent = Moment::now();
-        let outcome = match self.topology.connection(&name).run(&call, || true).await {
-            Ok(reply) => lock::read_renewed(&name, &reply, 1).map(|counts| counts.into_iter().sum()),
-            Err(e) => Err(e.into_source().map_or(Error::Closed, |e| Error::redis(Action::Renew, &name, e))),
-        };
-        self.act(&key, |q, now, out| q.extended(now, asked, sent, outcome, out));
+        let outcome = ReleaseOutcome { sent, answer, untold, repeated };
+        self.act(key, |q, now, out| q.released(now, release, outcome, out));
     }
 
     /// Gives back one of the holds that Redis counts for an owner without any here.
@@ -195,13 +187,14 @@ impl Shared {
         });
     }
 
-    async fn release_counted(&self, names: &Names, owner: OwnerId) -> Result<(), Error> {
+    async fn release_counted(&self, names: &Names, owner: Holder) -> Result<(), Error> {
         let failed =
             |e: RunError| e.into_source().map_or(Error::Closed, |e| Error::redis(Action::Release, &names.key, e));
-        let not_owner = || Error::NotOwner { key: names.key.to_string(), owner };
+        let not_owner = || Error::NotOwner { key: names.key.to_string(), owner: owner.owner };
         let connection = self.topology.connection(&names.key);
         let count = redis::cmd("HGET").arg(&*names.key).arg(owner.to_string()).to_owned();
         let count = match connection.command(&count).await.map_err(failed)? {
+            Value::Nil if names.protocol.tells_when_free() => 1,
             Value::Nil => return Err(not_owner()),
             count => redis::from_redis_value_ref::<u64>(&count).map_err(|_| Error::UnexpectedReply {
                 script: "query",
@@ -210,10 +203,19 @@ impl Shared {
             })?,
         };
         let Some(target) = count.checked_sub(1) else { return Err(not_owner()) };
-        let lease = self.watchdog_timeout;
-        let flavour = self.topology.flavour();
-        let call = lock::release(&names.key, owner, target, lease, &names.channel, flavour, true);
-        let (started, end) = (Instant::now(), Moment::now().plus(lease));
+        let (started, end) = (Instant::now(), Moment::now().plus(self.watchdog_timeout));
+        let ask = Release {
+            owner,
+            target,
+            ttl: self.watchdog_timeout,
+            rearm: Vec::new(),
+            end,
+            promised: end,
+            ended: false,
+            leave: None,
+            candidates: Vec::new(),
+        };
+        let call = names.protocol.release(names, &ask, true, self.way(false));
         let mut repeated = false;
         loop {
             let reply = match connection.run(&call, || true).await {
@@ -229,9 +231,9 @@ impl Shared {
                 }
                 Err(e) => return Err(failed(e)),
             };
-            let released = lock::read_released(&names.key, &reply)?;
+            let released = names.protocol.read_released(names, &ask, &reply)?;
             return match released.found {
-                0 if !repeated => Err(not_owner()),
+                0 if !repeated && !released.was_free => Err(not_owner()),
                 _ if released.untold => Err(untold_error(&names.channel)),
                 _ => Ok(()),
             };
@@ -242,17 +244,20 @@ impl Shared {
         let names = key.names.clone();
         let started = Instant::now();
         let connection = self.topology.connection(&names.key);
-        let call = lock::transfer(&names.key, transfer.old, transfer.new, transfer.term.length, &names.channel);
+        let call = names.protocol.transfer(&names, &transfer);
         let failed = || self.act(&key, |q, now, out| q.transfer_failed(now, &transfer, out));
         let unresolved = |error| self.act(&key, |q, now, out| q.transfer_unresolved(now, &transfer, error, out));
         let mut may_have_run = false;
         loop {
             let sent = Moment::now();
             let (epoch, source) = match connection.run(&call, || true).await {
-                Ok(reply) => match lock::read_transferred(&names.key, &reply) {
+                Ok(reply) => match names.protocol.read_transferred(&names, &reply) {
                     Ok((Transferred::Foreign, _)) => return failed(),
                     Ok((outcome, listeners)) => {
-                        let granted = outcome == Transferred::Granted;
+                        let granted = match outcome {
+                            Transferred::Granted { token } => Some(Granted { found: 0, fresh: true, token }),
+                            Transferred::Gone | Transferred::Foreign => None,
+                        };
                         return self
                             .act(&key, |q, now, out| q.transferred(now, &transfer, sent, granted, listeners, out));
                     }
@@ -271,7 +276,7 @@ impl Shared {
             let error = Error::redis(Action::Transfer, &names.key, source);
             let late = || {
                 self.act(&key, |q, now, out| {
-                    q.release_failing(transfer.old, &error, out);
+                    q.transfer_failing(transfer.old, &error, out);
                     q.overdue(now, transfer.waiter, error.clone(), out);
                 });
             };
@@ -281,10 +286,8 @@ impl Shared {
                     self.act(&key, |q, now, out| {
                         let until = transfer.end.max(now).plus(STRAY);
                         q.abandon(now, transfer.new, until, out);
-                        if !transfer.old.is_automatic() {
-                            // The stray command may yet hand over what this owner holds by then.
-                            q.abandon(now, transfer.old, until, out);
-                        }
+                        // The stray command may yet hand over what this owner holds by then.
+                        q.abandon(now, transfer.old, until, out);
                     });
                     return unresolved(Some(error));
                 }
@@ -322,66 +325,6 @@ impl Shared {
             }
         })
     }
-
-    /// Renews what is due, in calls of a hundred, side by side: one that fails holds up no other.
-    pub(crate) fn renew(self: Arc<Self>, mut due: Vec<Watched>) {
-        let group = |hold: &Watched| self.topology.group(&hold.key.names.key);
-        due.sort_by_cached_key(group);
-        while let Some(last) = due.last().map(group) {
-            let start = due.partition_point(|hold| group(hold) < last);
-            let batch = due.split_off(start.max(due.len().saturating_sub(RENEWAL_BATCH)));
-            self.runtime.spawn(self.clone().renew_batch(batch));
-        }
-    }
-
-    async fn renew_batch(self: Arc<Self>, batch: Vec<Watched>) {
-        let now = Moment::now();
-        let ask = |hold: Watched| match hold.key.touch(|q| q.renewal_due(now, hold.owner)) {
-            Renewal::Due(due) => Some((hold, due)),
-            Renewal::Postponed => {
-                self.watch_again(hold, self.watchdog.retry(now));
-                None
-            }
-            Renewal::Over => None,
-        };
-        let batch: Vec<(Watched, RenewalDue)> = batch.into_iter().filter_map(ask).collect();
-        let Some((first, _)) = batch.first() else { return };
-        let first = first.key.names.key.clone();
-        let call = lock::renew(batch.iter().map(|(hold, due)| (&*hold.key.names.key, hold.owner, due.ttl)));
-        let sent = Moment::now();
-        let counts = match self.topology.connection(&first).run(&call, || true).await {
-            Ok(reply) => lock::read_renewed(&first, &reply, batch.len()),
-            Err(RunError::Closed) => return,
-            Err(e) => Err(Error::redis(Action::Renew, &first, e.into_source().unwrap_or_else(closed))),
-        };
-        match counts {
-            Ok(counts) => {
-                for ((hold, due), found) in batch.into_iter().zip(counts) {
-                    self.act(&hold.key, |q, now, out| q.renewed(now, hold.owner, due, sent, found, out));
-                    let at = self.watchdog.next(Moment::now(), hold.due);
-                    self.watch_again(hold, at);
-                }
-            }
-            Err(error) => {
-                self.report(&error);
-                for (hold, _) in batch {
-                    self.act(&hold.key, |q, now, out| q.renewal_failed(now, hold.owner, out));
-                    self.watch_again(hold, self.watchdog.retry(Moment::now()));
-                }
-            }
-        }
-    }
-
-    fn watch_again(&self, hold: Watched, due: Moment) {
-        let (key, owner) = (hold.key.clone(), hold.owner);
-        if !key.look(|q| q.is_renewed(owner)) {
-            return;
-        }
-        let token = self.watchdog.set(due, Watched { due, ..hold });
-        if let Some(surplus) = key.touch(|q| q.watched(owner, token)) {
-            self.watchdog.cancel(surplus);
-        }
-    }
 }
 
 /// Whether a script was stopped by an error after it may have written. Out of memory and a replica stop it at its first
@@ -417,8 +360,4 @@ pub(crate) fn foreign(name: &str) -> Error {
 pub(crate) fn untold_error(channel: &str) -> Error {
     let source = redis::make_extension_error("NOPERM".to_owned(), Some("the server refused to publish".to_owned()));
     Error::Redis { doing: Action::Publish, key: channel.to_owned(), fault: Fault::NoPermission, source }
-}
-
-fn closed() -> RedisError {
-    std::io::Error::new(std::io::ErrorKind::NotConnected, "the client was shut down").into()
 }
