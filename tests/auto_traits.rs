@@ -10,8 +10,9 @@ use std::{
 };
 
 use redlatch::{
-    Acquire, Action, Client, ClientBuilder, Error, Fault, Guard, Lease, LeaseLost, Misuse, OwnedLock, OwnerId, RLock,
-    RemainingTtl, Stats, TryAcquire, Uuid,
+    Acquire, Action, AnyLock, BackOff, Client, ClientBuilder, Error, FairLock, Fault, FencedLock, FencingToken, Guard,
+    Kind, Lease, LeaseLost, Misuse, NonReentrantFairLock, NonReentrantLock, OwnedLock, OwnerId, RLock, ReadLock,
+    ReadWriteLock, RemainingTtl, SpinLock, Stats, TryAcquire, Uuid, WriteLock,
 };
 
 fn send<T: Send>(_: &T) {}
@@ -32,7 +33,16 @@ where
 #[test]
 fn every_public_type_has_the_auto_traits_it_should() {
     is_handle::<Client>();
+    is_handle::<AnyLock>();
     is_handle::<RLock>();
+    is_handle::<FairLock>();
+    is_handle::<ReadWriteLock>();
+    is_handle::<ReadLock>();
+    is_handle::<WriteLock>();
+    is_handle::<FencedLock>();
+    is_handle::<SpinLock>();
+    is_handle::<NonReentrantLock>();
+    is_handle::<NonReentrantFairLock>();
     is_handle::<OwnedLock>();
     is_handle::<ClientBuilder>();
     is_shared::<Guard>();
@@ -43,6 +53,9 @@ fn every_public_type_has_the_auto_traits_it_should() {
     is_error::<LeaseLost<String>>();
     is_handle::<Misuse>();
     is_value::<Action>();
+    is_value::<BackOff>();
+    is_value::<FencingToken>();
+    is_value::<Kind>();
     is_value::<Fault>();
     is_value::<Lease>();
     is_value::<OwnerId>();
@@ -51,8 +64,22 @@ fn every_public_type_has_the_auto_traits_it_should() {
     is_value::<Uuid>();
     fn hashes<T: Hash>() {}
     hashes::<OwnerId>();
+    hashes::<FencingToken>();
+    hashes::<Kind>();
+    fn has_an_order<T: Ord + Display>() {}
+    has_an_order::<FencingToken>();
+    fn becomes_any_lock<T: Into<AnyLock>>() {}
+    becomes_any_lock::<RLock>();
+    becomes_any_lock::<FairLock>();
+    becomes_any_lock::<ReadLock>();
+    becomes_any_lock::<WriteLock>();
+    becomes_any_lock::<FencedLock>();
+    becomes_any_lock::<SpinLock>();
+    becomes_any_lock::<NonReentrantLock>();
+    becomes_any_lock::<NonReentrantFairLock>();
     fn defaults<T: Default>() {}
     defaults::<Stats>();
+    defaults::<BackOff>();
     let boxed: Box<dyn StdError + Send + Sync> = Box::<Error>::from(Error::Closed);
     assert_eq!(boxed.to_string(), Error::Closed.to_string());
 }
@@ -81,12 +108,29 @@ fn every_future_can_be_sent(client: &Client, lock: &RLock, owned: &OwnedLock, ow
     send(&guard.release());
 }
 
+/// The same for the kinds that share their methods, and for what some kinds have besides. Only compiled.
+#[expect(dead_code, reason = "compiled, not run")]
+fn every_future_of_every_kind_can_be_sent(any: &AnyLock, fenced: &FencedLock, fair: &FairLock, owner: &OwnerId) {
+    send(&any.lock().into_future());
+    send(&any.try_lock().into_future());
+    send(&any.is_locked());
+    send(&any.is_held_by(owner));
+    send(&any.hold_count(owner));
+    send(&any.remaining_ttl());
+    send(&any.force_release());
+    send(&fenced.token());
+    send(&fenced.lock().into_future());
+    send(&fair.clone().patience(std::time::Duration::MAX).lock().into_future());
+}
+
 /// What is awaited in one task may be built in another, on handles that are gone by then. Only compiled.
 #[expect(dead_code, reason = "compiled, not run")]
 fn what_is_owned_can_be_spawned(client: &Client, guard: Guard) {
     drop(tokio::spawn(client.lock("temporary").lock().into_future()));
     drop(tokio::spawn(client.lock("temporary").try_lock().wait(std::time::Duration::MAX).into_future()));
     drop(tokio::spawn(client.lock("temporary").owned_by(&client.owner()).lock().into_future()));
+    drop(tokio::spawn(client.read_write_lock("temporary").read().lock().into_future()));
+    drop(tokio::spawn(client.fair_lock("temporary").into_any().try_lock().into_future()));
     drop(tokio::spawn(Client::builder().connect()));
     drop(tokio::spawn(guard.release()));
 }
@@ -109,7 +153,7 @@ fn no_public_type_is_missing_here() {
         // `Result` is an alias.
         .filter(|word| word.starts_with(char::is_uppercase) && *word != "Result")
         .collect();
-    assert!(exported.len() >= 17, "{exported:?}");
+    assert!(exported.len() >= 29, "{exported:?}");
     for name in exported {
         let checked = here.contains(&format!("::<{name}>();"));
         assert!(checked, "{name} is exported but not checked");

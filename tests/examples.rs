@@ -18,15 +18,30 @@ mod basic;
 #[path = "../examples/beside_java.rs"]
 #[expect(dead_code, reason = "its `main`")]
 mod beside_java;
+#[path = "../examples/fair_queue.rs"]
+#[expect(dead_code, reason = "its `main`")]
+mod fair_queue;
+#[path = "../examples/fencing_token.rs"]
+#[expect(dead_code, reason = "its `main`")]
+mod fencing_token;
 #[path = "../examples/fixed_lease_and_loss.rs"]
 #[expect(dead_code, reason = "its `main`")]
 mod fixed_lease_and_loss;
+#[path = "../examples/non_reentrant.rs"]
+#[expect(dead_code, reason = "its `main`")]
+mod non_reentrant;
+#[path = "../examples/read_write.rs"]
+#[expect(dead_code, reason = "its `main`")]
+mod read_write;
 #[path = "../examples/reentry.rs"]
 #[expect(dead_code, reason = "its `main`")]
 mod reentry;
 #[path = "../examples/shutdown.rs"]
 #[expect(dead_code, reason = "its `main`")]
 mod shutdown;
+#[path = "../examples/spin.rs"]
+#[expect(dead_code, reason = "its `main`")]
+mod spin;
 #[path = "../examples/try_with_wait.rs"]
 #[expect(dead_code, reason = "its `main`")]
 mod try_with_wait;
@@ -131,6 +146,68 @@ async fn beside_java_waits_for_the_other_side() {
     assert!(state.starts_with("our turn as "), "{state}");
     assert!(within(LIMIT, "the example", ours).await.unwrap().unwrap());
     nothing_is_left(&probe).await;
+}
+
+#[tokio::test]
+async fn fair_queue_serves_in_the_order_of_arrival() {
+    let redis = Redis::start();
+    let served = within(LIMIT, "the example", fair_queue::run(&redis.url())).await.unwrap();
+    assert_eq!(served, [0, 1, 2, 3, 4, 5]);
+    nothing_is_left(&redis.probe().await).await;
+}
+
+#[tokio::test]
+async fn read_write_lets_readers_in_together_and_writers_alone() {
+    let redis = Redis::start();
+    let steps = within(LIMIT, "the example", read_write::run(&redis.url())).await.unwrap();
+    let expected = [
+        "two read, a writer gets in: false",
+        "one writes, a reader gets in: false",
+        "it only reads now, a reader gets in: true",
+        "asks to write again, refused: true",
+        "nobody reads, a writer gets in: true",
+    ];
+    assert_eq!(steps, expected);
+    nothing_is_left(&redis.probe().await).await;
+}
+
+#[tokio::test]
+async fn fencing_token_keeps_the_paused_holder_from_writing() {
+    let redis = Redis::start();
+    let steps = within(LIMIT, "the example", fencing_token::run(&redis.url())).await.unwrap();
+    let expected = [
+        "the first writes: true",
+        "the next has a higher number: true",
+        "the next writes: true",
+        "the first writes again: false",
+        "the order is shipped",
+    ];
+    assert_eq!(steps, expected);
+    let probe = redis.probe().await;
+    // The counter must not start again.
+    assert_eq!(probe.keys().await, ["redisson_lock_token:{examples:fencing_token}"]);
+    eventually(LIMIT, "the last subscription to end", async || probe.channels().await.is_empty()).await;
+}
+
+#[tokio::test]
+async fn spin_has_the_lock_after_one_pause_at_most() {
+    let redis = Redis::start();
+    let late = within(LIMIT, "the example", spin::run(&redis.url())).await.unwrap();
+    assert!(late < secs(1), "{late:?}");
+    nothing_is_left(&redis.probe().await).await;
+}
+
+#[tokio::test]
+async fn non_reentrant_refuses_the_job_that_holds_it() {
+    let redis = Redis::start();
+    let steps = within(LIMIT, "the example", non_reentrant::run(&redis.url())).await.unwrap();
+    let expected = [
+        "`examples:non_reentrant` is held by this very job",
+        "another job gets it: false",
+        "after the release the job does again: true",
+    ];
+    assert_eq!(steps, expected);
+    nothing_is_left(&redis.probe().await).await;
 }
 
 /// No key is left, and soon no subscription.

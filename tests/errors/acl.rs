@@ -130,6 +130,7 @@ async fn without_the_right_to_publish_a_release_frees_the_key_and_says_that_nobo
         stage.nothing_is_left(&client).await;
         drop(client.lock("orders").lock().await.unwrap());
         eventually(secs(2), "the dropped guard's key goes", || async { stage.probe.keys().await.is_empty() }).await;
+        forgotten(&client).await;
         let owner = client.owner();
         let first = client.lock("orders").owned_by(&owner).lock().await.unwrap();
         let second = client.lock("orders").owned_by(&owner).lock().await.unwrap();
