@@ -2,14 +2,12 @@
 
 mod support;
 
-use std::io::{BufRead, BufReader};
-use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use compat_tests::{Api, Failure, Outcome, Peer, SharedRedis, channel_of, within};
+use compat_tests::{Api, Failure, LockKind, Outcome, Peer, SharedRedis, channel_of, within};
 use redlatch::Client;
 use support::Pair;
-use tokio::task::spawn_blocking;
+use support::holder::Holder;
 use tokio::time::sleep;
 
 const WATCHDOG: Duration = Duration::from_millis(1500);
@@ -41,13 +39,14 @@ async fn a_killed_java_holder_frees_the_lock_within_its_lease() -> Outcome {
 async fn a_killed_rust_holder_frees_the_lock_within_its_lease() -> Outcome {
     let pair = Pair::with_watchdog(WATCHDOG).await?;
     for (api, lease) in [(Api::Async, None), (Api::Sync, None), (Api::Sync, Some(Duration::from_secs(2)))] {
-        let mut holder = Holder::start(&pair.redis, lease).await?;
+        let mut holder = Holder::of(LockKind::Lock, "order").watchdog(WATCHDOG).lease(lease).start(&pair.redis).await?;
+        holder.holds().await?;
         let java = pair.peer.lock("order", 1000).through(api);
         let scripts = pair.redis.scripts_run().await?;
         let waiting = java.lock();
         java.sleeps(&pair.redis, scripts).await?;
-        assert_eq!(pair.redis.hash("order").await?, [(holder.owner.clone(), "1".into())].into());
-        holder.kill9()?;
+        assert_eq!(pair.redis.hash("order").await?, [(holder.owner().to_owned(), "1".into())].into());
+        holder.kill9().await?;
         let (left, killed) = (time_left(&pair.redis).await?, Instant::now());
         within(left + GRACE, "the grant after Rust was killed", waiting).await??;
         assert!(killed.elapsed() + Duration::from_millis(5) >= left, "{:?} of {left:?}", killed.elapsed());
@@ -118,40 +117,4 @@ async fn time_left(redis: &SharedRedis) -> Outcome<Duration> {
     let left = redis.pttl("order").await?;
     let left = u64::try_from(left).map_err(|_| Failure::new(format!("PTTL is {left}")))?;
     Ok(Duration::from_millis(left))
-}
-
-/// A process of ours that holds the lock `order`.
-struct Holder {
-    process: Child,
-    owner: String,
-}
-
-impl Holder {
-    async fn start(redis: &SharedRedis, lease: Option<Duration>) -> Outcome<Self> {
-        let mut process = Command::new(env!("CARGO_BIN_EXE_holder"))
-            .args([redis.url(), WATCHDOG.as_millis().to_string(), "order".into()])
-            .args(lease.map(|lease| lease.as_millis().to_string()))
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .spawn()?;
-        let stdout = process.stdout.take().ok_or_else(|| Failure::new("the holder has no stdout"))?;
-        let mut holder = Self { process, owner: String::new() };
-        let first_line = spawn_blocking(move || BufReader::new(stdout).lines().next());
-        let line = within(Duration::from_secs(10), "the holder's hold", first_line).await??;
-        holder.owner = line.ok_or_else(|| Failure::new("the holder ended without a hold"))??;
-        Ok(holder)
-    }
-
-    fn kill9(&mut self) -> Outcome {
-        self.process.kill()?;
-        self.process.wait()?;
-        Ok(())
-    }
-}
-
-impl Drop for Holder {
-    fn drop(&mut self) {
-        // Fails only when it has been killed already.
-        let _: Outcome = self.kill9();
-    }
 }

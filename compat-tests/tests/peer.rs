@@ -5,8 +5,8 @@ use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use compat_tests::{
-    Api, Failure, JavaError, Outcome, Peer, SharedRedis, Source, Trace, built_peer, first_overlap, now_us,
-    redisson_version, within,
+    Api, Audit, Failure, JavaError, LockKind, Outcome, Peer, Register, SharedRedis, Source, Trace, built_peer,
+    first_overlap, now_us, redisson_version, within,
 };
 use tokio::task::spawn_blocking;
 
@@ -82,6 +82,85 @@ async fn work_and_poll_report_every_hold_and_no_two_at_one_time() -> Outcome {
     assert!(worked.holds.iter().all(|hold| hold.end_us >= hold.start_us + 1000), "each lasts a millisecond");
     let all = worked.holds.iter().chain(&polled.holds).chain([&first]).copied();
     assert_eq!(first_overlap(all), None);
+    Ok(())
+}
+
+#[tokio::test]
+async fn every_kind_is_the_one_it_is_called() -> Outcome {
+    let redis = SharedRedis::start().await?;
+    let peer = Peer::start(&redis).await?;
+    for kind in LockKind::ALL.into_iter().filter(|kind| kind.is_in_redisson()) {
+        for api in BOTH {
+            let java = peer.lock_of(kind, kind.word(), 1000).through(api);
+            java.lock().await?;
+            let field = if kind == LockKind::Write { format!("{}:write", java.owner()) } else { java.owner() };
+            assert_eq!(redis.hash(kind.word()).await?.get(&field).map(String::as_str), Some("1"), "{kind}");
+            assert_eq!(java.hold_count().await?, 1, "{kind}");
+            assert!(java.is_held().await?, "{kind}");
+            java.unlock().await?;
+            assert_eq!(redis.pttl(kind.word()).await?, -2, "{kind}");
+        }
+    }
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_waiting_call_can_be_cancelled_through_either_api() -> Outcome {
+    let redis = SharedRedis::start().await?;
+    let peer = Peer::start(&redis).await?;
+    let holder = peer.lock("order", 1000);
+    holder.lock().await?;
+    let waiter = peer.lock("order", 1001);
+    let limit = Duration::from_secs(1);
+    for (api, class) in [(Api::Async, "CancellationException"), (Api::Sync, "InterruptedException")] {
+        let scripts = redis.scripts_run().await?;
+        let waiter = waiter.through(api);
+        let waiting = if api == Api::Sync { waiter.lock_interruptibly() } else { waiter.lock() };
+        waiter.sleeps(&redis, scripts).await?;
+        let again = peer.call::<bool>("cancel", &["no-such-call"]).await?;
+        assert!(!again, "there is no such call");
+        assert!(peer.cancel(&waiting).await?, "{api:?}");
+        let cancelled = within(limit, "the end of the call", waiting).await?;
+        assert!(cancelled.as_ref().is_err_and(|error| error.is_a(class)), "{api:?}: {cancelled:?}");
+        // The thread can be used again, and its next call is not interrupted.
+        assert!(!waiter.through(Api::Sync).try_lock().await?, "{api:?}");
+    }
+    holder.unlock().await?;
+    Ok(())
+}
+
+/// Or no test could trust the register.
+#[tokio::test]
+async fn a_register_refuses_what_may_not_be() -> Outcome {
+    let redis = SharedRedis::start().await?;
+    let peer = Peer::start(&redis).await?;
+    let audit = |name, mix: &str, register| {
+        let mut audit = Audit::new(mix, name, register);
+        (audit.workers, audit.turns, audit.longest_hold) = (2, 20, Duration::from_millis(5));
+        audit
+    };
+    let run = async |audits: [&Audit; 2]| -> Outcome<(u64, u64)> {
+        let [one, other] = audits.map(|audit| peer.audit(audit));
+        let (one, other) = (one.report().await?, other.report().await?);
+        assert_eq!((one.errors.len(), other.errors.len()), (0, 0), "{one:?} {other:?}");
+        Ok((one.count + other.count, one.refused + other.refused))
+    };
+    // On one lock all is well; on two, of which each thinks it is alone, writers meet.
+    let exclusion = |key: &str| Register::Exclusion(key.into());
+    let good = audit("one", "read,write,downgrade", exclusion("good"));
+    assert_eq!(run([&good, &good]).await?, (80, 0));
+    let wrong = [audit("one", "write", exclusion("bad")), audit("two", "write", exclusion("bad"))];
+    assert!(run([&wrong[0], &wrong[1]]).await?.1 > 0, "two writers at one time");
+    let readers = [audit("one", "read", exclusion("shared")), audit("two", "read", exclusion("shared"))];
+    assert_eq!(run([&readers[0], &readers[1]]).await?, (80, 0));
+    if LockKind::Fenced.is_in_redisson() {
+        let tokens = |key: &str| Register::Tokens(key.into());
+        let good = audit("three", "fenced", tokens("grow"));
+        assert_eq!(run([&good, &good]).await?, (80, 0));
+        // Two locks count each for itself.
+        let wrong = [audit("four", "fenced", tokens("jump")), audit("five", "fenced", tokens("jump"))];
+        assert!(run([&wrong[0], &wrong[1]]).await?.1 > 0, "equal tokens");
+    }
     Ok(())
 }
 

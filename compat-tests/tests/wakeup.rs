@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use compat_tests::{Api, Command, JavaError, JavaLock, Outcome, Source, Trace, full_run, now_us, within};
 use redlatch::{Client, Error, Guard};
+use support::latencies::Latencies;
 use support::{Pair, rust_sleeps, wait_for_a_minute};
 
 const SECOND: Duration = Duration::from_secs(1);
@@ -40,7 +41,7 @@ async fn a_rust_waiter_is_woken_by_java_every_time() -> Outcome {
         guard.release().await?;
         assert!(!pair.client.lock("order").is_locked().await?, "round {round}: free after the release");
     }
-    wakes.check();
+    wakes.check("a release");
     let sent: usize = commands.iter().map(Vec::len).sum();
     let longest = commands.iter().max_by_key(|round| round.len());
     println!("{sent} commands of Rust from the begin of its waits to its grants");
@@ -67,7 +68,7 @@ async fn a_java_waiter_is_woken_by_rust_every_time() -> Outcome {
         wakes.add(released, granted);
         java.unlock().await?;
     }
-    wakes.check();
+    wakes.check("a release");
     Ok(())
 }
 
@@ -173,23 +174,5 @@ impl<'a> Held<'a> {
             }
         }
         Ok(())
-    }
-}
-
-/// Microseconds from the release to the grant.
-#[derive(Default)]
-struct Latencies(Vec<u64>);
-
-impl Latencies {
-    fn add(&mut self, released: u64, granted: u64) {
-        self.0.push(granted.saturating_sub(released));
-    }
-
-    fn check(mut self) {
-        self.0.sort_unstable();
-        let (count, median, worst) = (self.0.len(), self.0[self.0.len() / 2], self.0[self.0.len() - 1]);
-        println!("{count} wake-ups: median {median} us, longest {worst} us");
-        assert!(median <= 20_000, "the median of {count} wake-ups is {median} us");
-        assert!(worst <= 1_000_000, "the longest of {count} wake-ups took {worst} us");
     }
 }

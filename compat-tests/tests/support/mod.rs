@@ -1,11 +1,15 @@
 //! The two parties and the Redis between them.
 #![allow(dead_code, reason = "every test binary uses a part of it")]
 
+pub(crate) mod holder;
+pub(crate) mod latencies;
+pub(crate) mod ways;
+
 use std::future::IntoFuture;
 use std::time::Duration;
 
-use compat_tests::{Failure, Outcome, Peer, SharedRedis, channel_of, eventually, now_us};
-use redlatch::{Client, Guard};
+use compat_tests::{Failure, LockKind, Outcome, Peer, SharedRedis, eventually, now_us};
+use redlatch::{Client, Guard, OwnedLock};
 use tokio::sync::{Mutex, MutexGuard};
 use tokio::task::JoinHandle;
 
@@ -45,7 +49,12 @@ impl Pair {
 
 /// Waits in a task of its own; the time is that of the grant.
 pub(crate) fn wait_for_a_minute(client: &Client, name: &str) -> JoinHandle<Outcome<(Guard, u64)>> {
-    let waiting = client.lock(name).try_lock().wait(Duration::from_secs(60)).into_future();
+    wait_as(&client.lock(name).owned_by(&client.owner()))
+}
+
+/// The same with a lock of any kind, as this owner.
+pub(crate) fn wait_as(lock: &OwnedLock) -> JoinHandle<Outcome<(Guard, u64)>> {
+    let waiting = lock.try_lock().wait(Duration::from_secs(60)).into_future();
     tokio::spawn(async move {
         let guard = waiting.await?.ok_or_else(|| Failure::new("the whole wait passed"))?;
         Ok((guard, now_us()))
@@ -54,10 +63,15 @@ pub(crate) fn wait_for_a_minute(client: &Client, name: &str) -> JoinHandle<Outco
 
 /// Returns when the client has a waiter that listens and has no question open.
 pub(crate) async fn rust_sleeps(pair: &Pair, name: &str) -> Outcome {
-    pair.redis.listeners(&channel_of(name), 1).await?;
-    eventually(Duration::from_secs(10), "a waiter with nothing in flight", async || {
+    rust_sleeps_on(pair, &LockKind::Lock.channel(name, ""), 1).await
+}
+
+/// Returns when the client has so many waiters, listens on this channel, and has no question open.
+pub(crate) async fn rust_sleeps_on(pair: &Pair, channel: &str, waiters: usize) -> Outcome {
+    pair.redis.listeners(channel, 1).await?;
+    eventually(Duration::from_secs(10), "waiters with nothing in flight", async || {
         let stats = pair.client.stats();
-        Ok(stats.waiters == 1 && stats.in_flight == 0)
+        Ok(stats.waiters == waiters && stats.in_flight == 0)
     })
     .await
 }

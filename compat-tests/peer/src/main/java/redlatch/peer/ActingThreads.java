@@ -1,9 +1,11 @@
 package redlatch.peer;
 
+import java.util.Arrays;
 import java.util.Map;
 import java.util.concurrent.ConcurrentHashMap;
 import java.util.concurrent.ExecutorService;
 import java.util.concurrent.Executors;
+import java.util.concurrent.Semaphore;
 
 /**
  * Threads that Redisson takes for the thread ids they are given.
@@ -13,9 +15,30 @@ import java.util.concurrent.Executors;
  */
 final class ActingThreads {
     private final Map<Long, ExecutorService> executors = new ConcurrentHashMap<>();
+    private final Map<Long, Thread> threads = new ConcurrentHashMap<>();
 
     void run(long id, Runnable task) {
-        executors.computeIfAbsent(id, key -> Executors.newSingleThreadExecutor(r -> new ActingThread(key, r))).execute(task);
+        executors.computeIfAbsent(id, key -> Executors.newSingleThreadExecutor(r -> start(key, r))).execute(task);
+    }
+
+    /**
+     * Whether the thread waits for a message: it is parked in the semaphore that a message releases. One that waits for
+     * the answer of a command is parked elsewhere.
+     */
+    boolean isAsleep(long id) {
+        Thread thread = threads.get(id);
+        if (thread == null) {
+            return false;
+        }
+        var frames = Arrays.stream(thread.getStackTrace());
+        boolean isParked = thread.getState() == Thread.State.WAITING || thread.getState() == Thread.State.TIMED_WAITING;
+        return isParked && frames.anyMatch(frame -> frame.getClassName().equals(Semaphore.class.getName()));
+    }
+
+    private Thread start(long id, Runnable task) {
+        var thread = new ActingThread(id, task);
+        threads.put(id, thread);
+        return thread;
     }
 
     private static final class ActingThread extends Thread {

@@ -7,11 +7,10 @@ import java.io.PrintStream;
 import java.net.URLDecoder;
 import java.nio.charset.StandardCharsets;
 import java.util.Arrays;
-import java.util.Map;
 import java.util.NoSuchElementException;
-import java.util.concurrent.CompletionStage;
-import java.util.concurrent.ConcurrentHashMap;
+import java.util.concurrent.Callable;
 import java.util.concurrent.TimeUnit;
+import org.redisson.api.RFuture;
 import org.redisson.api.RLock;
 import org.redisson.api.RedissonClient;
 
@@ -25,11 +24,13 @@ public final class Peer {
     private final RedissonClient redisson;
     private final Answers answers;
     private final ActingThreads threads = new ActingThreads();
-    private final Map<String, RLock> locks = new ConcurrentHashMap<>();
+    private final Calls calls = new Calls();
+    private final Kinds kinds;
 
     private Peer(RedissonClient redisson, Answers answers) {
         this.redisson = redisson;
         this.answers = answers;
+        this.kinds = new Kinds(redisson);
     }
 
     /** Arguments: Redis URL, then settings as {@code key=value} (a bare first number is the watchdog timeout in ms). */
@@ -71,42 +72,53 @@ public final class Peer {
     }
 
     private void run(String id, Arguments call) {
-        String verb = call.text();
-        switch (verb) {
+        Verb verb = Verb.of(call.text());
+        switch (verb.word) {
             case "sync" -> {
                 long thread = call.number();
-                String inner = call.text();
-                threads.run(thread, () -> answers.settle(id, () -> runSync(inner, call)));
+                Verb inner = Verb.of(call.text());
+                threads.run(thread, () -> calls.run(id, () -> answers.settle(id, () -> runSync(inner, call))));
             }
+            case "asleep" -> answers.value(id, threads.isAsleep(call.number()));
+            case "cancel" -> answers.value(id, calls.cancel(call.text()));
             case "work" -> {
-                var work = new Workload(id, lock(call.text()), answers);
+                RLock lock = lock(verb, call);
                 int count = Math.toIntExact(call.number());
-                work.work(count, call.number(), call.number(), call.numberOr(-1));
+                new Workload(id, answers).work(lock, count, call.number(), call.number(), call.numberOr(-1));
             }
-            case "poll" -> new Workload(id, lock(call.text()), answers).poll(call.number(), call.number());
+            case "poll" -> new Workload(id, answers).poll(lock(verb, call), call.number(), call.number());
+            case "audit" -> audit(id, call);
             case "exit" -> {
                 redisson.shutdown(0, 2, TimeUnit.SECONDS);
                 answers.value(id, null);
                 answers.close();
                 Runtime.getRuntime().halt(0);
             }
-            // These two have no asynchronous form with a thread id in every version: they run as that thread.
+            // These have no asynchronous form with a thread id in every version: they run as that thread.
             case "holdCount" -> {
-                RLock lock = lock(call.text());
+                RLock lock = lock(verb, call);
                 threads.run(call.number(), () -> answers.settle(id, lock::getHoldCount));
             }
             case "isHeldByThread" -> {
-                RLock lock = lock(call.text());
+                RLock lock = lock(verb, call);
                 long thread = call.number();
                 threads.run(thread, () -> answers.settle(id, () -> lock.isHeldByThread(thread)));
             }
-            default -> answers.settleLater(id, runAsync(verb, call));
+            case "lockAndGetToken", "tryLockAndGetToken" -> {
+                String name = call.text();
+                long thread = call.number();
+                threads.run(thread, () -> settleLater(id, () -> kinds.token(verb.word + "Async", name, call.numbers())));
+            }
+            default -> settleLater(id, () -> runAsync(verb, call));
         }
     }
 
-    private CompletionStage<?> runAsync(String verb, Arguments call) {
-        RLock lock = lock(call.text());
-        return switch (verb) {
+    private RFuture<?> runAsync(Verb verb, Arguments call) {
+        if (verb.word.equals("getToken")) {
+            return (RFuture<?>) kinds.token("getTokenAsync", call.text());
+        }
+        RLock lock = lock(verb, call);
+        return switch (verb.word) {
             case "lock" -> {
                 long thread = call.number();
                 long lease = call.numberOr(-1);
@@ -122,18 +134,29 @@ public final class Peer {
             case "forceUnlock" -> lock.forceUnlockAsync();
             case "isLocked" -> lock.isLockedAsync();
             case "ttl" -> lock.remainTimeToLiveAsync();
-            default -> throw new NoSuchElementException("no verb " + verb);
+            default -> throw new NoSuchElementException("no verb " + verb.word);
         };
     }
 
-    private Object runSync(String verb, Arguments call) throws InterruptedException {
-        RLock lock = lock(call.text());
-        switch (verb) {
+    private Object runSync(Verb verb, Arguments call) throws InterruptedException {
+        if (verb.word.endsWith("Token")) {
+            return kinds.token(verb.word, call.text(), call.numbers());
+        }
+        RLock lock = lock(verb, call);
+        switch (verb.word) {
             case "lock" -> {
                 if (call.hasMore()) {
                     lock.lock(call.number(), TimeUnit.MILLISECONDS);
                 } else {
                     lock.lock();
+                }
+                return null;
+            }
+            case "lockInterruptibly" -> {
+                if (call.hasMore()) {
+                    lock.lockInterruptibly(call.number(), TimeUnit.MILLISECONDS);
+                } else {
+                    lock.lockInterruptibly();
                 }
                 return null;
             }
@@ -161,13 +184,50 @@ public final class Peer {
             case "ttl" -> {
                 return lock.remainTimeToLive();
             }
-            default -> throw new NoSuchElementException("no sync verb " + verb);
+            default -> throw new NoSuchElementException("no sync verb " + verb.word);
         }
     }
 
-    /** One object a name, as a service keeps it in a field: the object remembers its last lease. */
-    private RLock lock(String name) {
-        return locks.computeIfAbsent(name, redisson::getLock);
+    private void audit(String id, Arguments call) {
+        String mix = call.text();
+        String name = call.text();
+        int count = Math.toIntExact(call.number());
+        long turns = call.number();
+        long longestHold = call.number();
+        long seed = call.number();
+        var audit = new Audit(kinds, mix, name, longestHold, call.text(), call.text(), call.text());
+        new Workload(id, answers).audit(audit, count, turns, seed);
+    }
+
+    /** Answers when the call has ended; until then it can be cancelled. */
+    private void settleLater(String id, Callable<?> start) {
+        try {
+            RFuture<?> call = (RFuture<?>) start.call();
+            calls.add(id, call);
+            answers.settleLater(id, call);
+        } catch (Exception e) {
+            answers.failed(id, e);
+        }
+    }
+
+    private RLock lock(Verb verb, Arguments call) {
+        return kinds.lock(verb.kind, call.text());
+    }
+
+    /** {@code lock@fair} is the verb {@code lock} of the kind {@code fair}; without a kind it is a plain lock. */
+    private static final class Verb {
+        private final String word;
+        private final String kind;
+
+        private Verb(String word, String kind) {
+            this.word = word;
+            this.kind = kind;
+        }
+
+        static Verb of(String text) {
+            int at = text.indexOf('@');
+            return at < 0 ? new Verb(text, "lock") : new Verb(text.substring(0, at), text.substring(at + 1));
+        }
     }
 
     /** The words of one command behind its id, taken from the left. */
@@ -193,6 +253,15 @@ public final class Peer {
 
         long number() {
             return Long.parseLong(text());
+        }
+
+        /** All that are left. */
+        long[] numbers() {
+            long[] numbers = new long[words.length - next];
+            for (int i = 0; i < numbers.length; i++) {
+                numbers[i] = number();
+            }
+            return numbers;
         }
 
         long numberOr(long otherwise) {

@@ -2,28 +2,28 @@ package redlatch.peer;
 
 import java.util.ArrayList;
 import java.util.List;
+import java.util.Random;
 import java.util.concurrent.TimeUnit;
 import java.util.concurrent.atomic.AtomicLong;
+import java.util.function.Supplier;
 import org.redisson.api.RLock;
 
-/** Threads that use one lock, through the synchronous API, until a point in time. */
+/** Threads that use locks through the synchronous API, and report on it. */
 final class Workload {
     private final String id;
-    private final RLock lock;
     private final Answers answers;
     private final AtomicLong holds = new AtomicLong();
     private final AtomicLong attempts = new AtomicLong();
     private final AtomicLong errors = new AtomicLong();
 
-    Workload(String id, RLock lock, Answers answers) {
+    Workload(String id, Answers answers) {
         this.id = id;
-        this.lock = lock;
         this.answers = answers;
     }
 
     /** Each thread takes the lock, holds it and lets it go, over and over; the answer comes when all have ended. */
-    void work(int threads, long holdMs, long untilMs, long leaseMs) {
-        start(threads, () -> {
+    void work(RLock lock, int threads, long holdMs, long untilMs, long leaseMs) {
+        start(threads, thread -> {
             while (System.currentTimeMillis() < untilMs) {
                 attempts.incrementAndGet();
                 if (leaseMs > 0) {
@@ -31,26 +31,38 @@ final class Workload {
                 } else {
                     lock.lock();
                 }
-                hold(holdMs);
+                hold(lock, holdMs);
             }
-        });
+        }, () -> "");
     }
 
     /** One thread asks again and again, never waits, and lets go at once. */
-    void poll(long intervalMs, long untilMs) {
-        start(1, () -> {
+    void poll(RLock lock, long intervalMs, long untilMs) {
+        start(1, thread -> {
             while (System.currentTimeMillis() < untilMs) {
                 attempts.incrementAndGet();
                 if (lock.tryLock()) {
-                    hold(0);
+                    hold(lock, 0);
                 }
                 Thread.sleep(intervalMs);
             }
-        });
+        }, () -> "");
+    }
+
+    /** Each thread takes so many turns. Its choices follow from the seed and its number; holds are counted, not told. */
+    void audit(Audit audit, int threads, long turns, long seed) {
+        start(threads, thread -> {
+            var random = new Random(seed * 1_000 + thread);
+            for (long turn = 0; turn < turns; turn++) {
+                attempts.incrementAndGet();
+                audit.turn(random);
+                holds.incrementAndGet();
+            }
+        }, () -> ",\"refused\":" + audit.refused());
     }
 
     /** The times lie inside the hold: read after the grant and before the release is sent. */
-    private void hold(long holdMs) throws InterruptedException {
+    private void hold(RLock lock, long holdMs) throws InterruptedException {
         long start = Answers.nowMicros();
         if (holdMs > 0) {
             Thread.sleep(holdMs);
@@ -61,23 +73,24 @@ final class Workload {
         answers.line(id, "\"event\":\"hold\",\"thread\":" + currentId() + ",\"start_us\":" + start + ",\"end_us\":" + end);
     }
 
-    private void start(int count, Loop loop) {
+    private void start(int count, Loop loop, Supplier<String> further) {
         List<Thread> threads = new ArrayList<>();
         for (int i = 0; i < count; i++) {
-            var thread = new Thread(() -> run(loop), "work-" + id + "-" + i);
+            int number = i;
+            var thread = new Thread(() -> run(loop, number), "work-" + id + "-" + i);
             thread.setDaemon(true);
             threads.add(thread);
         }
         threads.forEach(Thread::start);
-        var closing = new Thread(() -> close(threads), "work-" + id);
+        var closing = new Thread(() -> close(threads, further), "work-" + id);
         closing.setDaemon(true);
         closing.start();
     }
 
     /** A thread that meets an error says so and ends; the others go on. */
-    private void run(Loop loop) {
+    private void run(Loop loop, int thread) {
         try {
-            loop.run();
+            loop.run(thread);
         } catch (InterruptedException | RuntimeException e) {
             errors.incrementAndGet();
             answers.line(id, "\"event\":\"error\",\"thread\":" + currentId() + ",\"error\":"
@@ -85,13 +98,13 @@ final class Workload {
         }
     }
 
-    private void close(List<Thread> threads) {
+    private void close(List<Thread> threads, Supplier<String> further) {
         try {
             for (Thread thread : threads) {
                 thread.join();
             }
             answers.line(id, "\"holds\":" + holds + ",\"attempts\":" + attempts + ",\"errors\":" + errors
-                + ",\"at_us\":" + Answers.nowMicros());
+                + further.get() + ",\"at_us\":" + Answers.nowMicros());
         } catch (InterruptedException e) {
             answers.failed(id, e);
         }
@@ -103,6 +116,6 @@ final class Workload {
     }
 
     private interface Loop {
-        void run() throws InterruptedException;
+        void run(int thread) throws InterruptedException;
     }
 }
