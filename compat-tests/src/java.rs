@@ -2,7 +2,7 @@ use std::time::Duration;
 
 use crate::peer::{FromAnswer, Peer, Reply};
 use crate::server::{numsub, scripts_run};
-use crate::{Outcome, SharedRedis, channel_of, eventually, redisson_version};
+use crate::{LockKind, Outcome, SharedRedis, eventually};
 
 /// Which of Redisson's faces is used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -14,18 +14,19 @@ pub enum Api {
     Sync,
 }
 
-/// A Java `RLock`, as one thread of the peer uses it. Calls are sent at once, not when first polled.
+/// A Java lock, as one thread of the peer uses it. Calls are sent at once, not when first polled.
 #[derive(Clone, Debug)]
 pub struct JavaLock<'a> {
     peer: &'a Peer,
+    kind: LockKind,
     name: String,
     thread: i64,
     api: Api,
 }
 
 impl<'a> JavaLock<'a> {
-    pub(crate) fn new(peer: &'a Peer, name: &str, thread: i64, api: Api) -> Self {
-        Self { peer, name: name.into(), thread, api }
+    pub(crate) fn new(peer: &'a Peer, kind: LockKind, name: &str, thread: i64) -> Self {
+        Self { peer, kind, name: name.into(), thread, api: Api::Async }
     }
 
     /// The same lock and thread through this API.
@@ -47,6 +48,11 @@ impl<'a> JavaLock<'a> {
     /// Waits without a limit; a fixed lease.
     pub fn lock_for(&self, lease: Duration) -> Reply<()> {
         self.call("lock", Who::Thread, &[lease])
+    }
+
+    /// Waits without a limit, through the synchronous API, and can be interrupted by [`Peer::cancel`].
+    pub fn lock_interruptibly(&self) -> Reply<()> {
+        self.through(Api::Sync).call("lockInterruptibly", Who::Thread, &[])
     }
 
     /// One attempt; the watchdog renews.
@@ -94,30 +100,59 @@ impl<'a> JavaLock<'a> {
         self.call("ttl", Who::Anybody, &[])
     }
 
+    /// Waits without a limit; the fencing token of the grant.
+    pub fn lock_and_get_token(&self) -> Reply<i64> {
+        self.call("lockAndGetToken", Who::Thread, &[])
+    }
+
+    /// A bounded wait; the fencing token of the grant, if there was one. Redisson waits for ever when asked without a wait.
+    pub fn try_lock_and_get_token_within(&self, wait: Duration) -> Reply<Option<i64>> {
+        self.call("tryLockAndGetToken", Who::Thread, &[wait])
+    }
+
+    /// The fencing token drawn last, by anybody.
+    pub fn token(&self) -> Reply<Option<i64>> {
+        self.call("getToken", Who::Anybody, &[])
+    }
+
+    /// The channel on which this thread hears of a release.
+    pub fn channel(&self) -> String {
+        self.kind.channel(&self.name, &self.owner())
+    }
+
     /// Waits until a wait of this lock sleeps: it listens, and has asked once before and once after it did so.
     ///
     /// `scripts_before` is [`SharedRedis::scripts_run`] as it was before the wait began.
     pub async fn sleeps(&self, redis: &SharedRedis, scripts_before: u64) -> Outcome {
-        let (admin, channel) = (redis.admin(), channel_of(&self.name));
+        let (admin, channel) = (redis.admin(), self.channel());
         eventually(Duration::from_secs(10), &format!("a Java waiter on {channel}"), async || {
             let mut admin = admin.clone();
             Ok(numsub(&mut admin, &channel).await? > 0 && scripts_run(&mut admin).await? >= scripts_before + 2)
         })
         .await?;
-        if loses_early_messages(&redisson_version()) {
-            // The client works on the answer to its second question in the meantime.
-            self.through(Api::Async).is_locked().await?;
+        match self.api {
+            Api::Sync => {
+                eventually(Duration::from_secs(10), "a Java thread that sleeps", async || {
+                    Ok(self.peer.call("asleep", &[&self.thread.to_string()]).await?)
+                })
+                .await
+            }
+            // It may still work on the answer to its second question, and nobody can see that. A message `1` wakes only
+            // those who are done, and before 3.28.0 so does a `0`; the others sleep until the TTL they were told.
+            Api::Async => {
+                self.is_locked().await?;
+                Ok(())
+            }
         }
-        Ok(())
     }
 
     fn call<T: FromAnswer>(&self, verb: &str, who: Who, times: &[Duration]) -> Reply<T> {
         match self.api {
             Api::Async => self.call_async(verb, who, times),
             Api::Sync => {
-                let thread = self.thread.to_string();
+                let (thread, verb) = (self.thread.to_string(), self.of_kind(verb));
                 let times = milliseconds(times);
-                let words = [&thread, verb, &self.name].into_iter().chain(times.iter().map(String::as_str));
+                let words = [&thread, &verb, &self.name].into_iter().chain(&times).map(String::as_str);
                 self.peer.call("sync", &words.collect::<Vec<_>>())
             }
         }
@@ -127,7 +162,11 @@ impl<'a> JavaLock<'a> {
         let thread = (who == Who::Thread).then(|| self.thread.to_string());
         let times = milliseconds(times);
         let words = [self.name.as_str()].into_iter().chain(thread.iter().chain(&times).map(String::as_str));
-        self.peer.call(verb, &words.collect::<Vec<_>>())
+        self.peer.call(&self.of_kind(verb), &words.collect::<Vec<_>>())
+    }
+
+    fn of_kind(&self, verb: &str) -> String {
+        format!("{verb}@{}", self.kind)
     }
 }
 
@@ -140,24 +179,4 @@ enum Who {
 
 fn milliseconds(times: &[Duration]) -> Vec<String> {
     times.iter().map(|time| time.as_millis().to_string()).collect()
-}
-
-/// Before 3.28.0 a message that comes right after the second question's answer wakes nobody: the asynchronous waiter is
-/// not yet entered in the list of those to be woken. No client can make up for that; it sleeps until the TTL it was told.
-fn loses_early_messages(version: &str) -> bool {
-    let mut numbers = version.split('.').map(|number| number.parse().unwrap_or(0));
-    let (major, minor): (u32, u32) = (numbers.next().unwrap_or(0), numbers.next().unwrap_or(0));
-    (major, minor) < (3, 28)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::loses_early_messages;
-
-    #[test]
-    fn versions_are_compared_as_numbers() {
-        assert!(loses_early_messages("3.17.7"));
-        assert!(!loses_early_messages("3.28.0"));
-        assert!(!loses_early_messages("4.7.0"));
-    }
 }

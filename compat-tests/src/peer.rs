@@ -15,7 +15,7 @@ use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::task::spawn_blocking;
 use tokio::time::timeout;
 
-use crate::{Api, Failure, Hold, JavaLock, Outcome, SharedRedis, built_peer, redisson_version};
+use crate::{Audit, Failure, Hold, JavaLock, LockKind, Outcome, SharedRedis, built_peer, redisson_version};
 
 /// A JVM with one Redisson client, killed when dropped. The commands are those of `README.md`.
 #[derive(Debug)]
@@ -32,6 +32,7 @@ pub struct Peer {
 pub struct PeerOptions {
     watchdog: Option<Duration>,
     settings: Vec<String>,
+    jvm: Vec<String>,
 }
 
 impl PeerOptions {
@@ -49,6 +50,13 @@ impl PeerOptions {
         self
     }
 
+    /// Gives the Java machine an option.
+    #[must_use]
+    pub fn jvm(mut self, option: &str) -> Self {
+        self.jvm.push(option.to_owned());
+        self
+    }
+
     /// Builds the peer if need be and starts it.
     pub async fn start(self, redis: &SharedRedis) -> Outcome<Peer> {
         let version = redisson_version();
@@ -57,7 +65,7 @@ impl PeerOptions {
 
         let mut command = Command::new("java");
         // Small and quick to start: several of them may run beside each other.
-        command.args(["-Xmx256m", "-XX:+UseSerialGC", "-jar"]).arg(jar).arg(redis.url());
+        command.args(["-Xmx256m", "-XX:+UseSerialGC"]).args(&self.jvm).arg("-jar").arg(jar).arg(redis.url());
         command.args(self.watchdog.map(|timeout| timeout.as_millis().to_string()));
         command.arg(format!("clientName={}", Peer::CLIENT_NAME)).args(self.settings);
         let mut process = command
@@ -112,13 +120,53 @@ impl Peer {
 
     /// The lock of that name as this thread id sees it, through the asynchronous API.
     pub fn lock(&self, name: &str, thread: i64) -> JavaLock<'_> {
-        JavaLock::new(self, name, thread, Api::Async)
+        self.lock_of(LockKind::Lock, name, thread)
+    }
+
+    /// The same of any kind.
+    pub fn lock_of(&self, kind: LockKind, name: &str, thread: i64) -> JavaLock<'_> {
+        JavaLock::new(self, kind, name, thread)
+    }
+
+    /// Cancels a call that waits: the future of an asynchronous one, the thread of a synchronous one. False when it had
+    /// ended, or not begun because its thread was busy.
+    pub fn cancel<T>(&self, call: &Reply<T>) -> Reply<bool> {
+        self.call("cancel", &[&call.id])
     }
 
     /// Threads that lock, hold and unlock until `until_us` (wall clock, microseconds since the epoch).
     pub fn work(&self, name: &str, threads: u32, hold: Duration, until_us: u64) -> JavaRun {
+        self.work_of(LockKind::Lock, name, threads, hold, until_us)
+    }
+
+    /// The same with a lock of any kind.
+    pub fn work_of(&self, kind: LockKind, name: &str, threads: u32, hold: Duration, until_us: u64) -> JavaRun {
         let numbers = [u128::from(threads), hold.as_millis(), u128::from(until_us / 1000)];
-        self.run("work", name, &numbers.map(|number| number.to_string()))
+        self.run(&format!("work@{kind}"), name, &numbers.map(|number| number.to_string()))
+    }
+
+    /// Threads that take turns whose holds a register checks.
+    pub fn audit(&self, audit: &Audit) -> JavaRun {
+        let numbers = [
+            audit.workers.to_string(),
+            audit.turns.to_string(),
+            audit.longest_hold.as_millis().to_string(),
+            audit.seed.to_string(),
+        ];
+        let [workers, turns, hold, seed] = numbers.each_ref().map(String::as_str);
+        let register = &audit.register;
+        let words = [
+            audit.mix.as_str(),
+            &audit.name,
+            workers,
+            turns,
+            hold,
+            seed,
+            register.key(),
+            register.enter(),
+            register.leave(),
+        ];
+        JavaRun(self.send("audit", &words).1)
     }
 
     /// One thread that calls `tryLock()` again and again until `until_us`, and unlocks at once.
@@ -128,15 +176,16 @@ impl Peer {
 
     fn run(&self, verb: &str, name: &str, numbers: &[String]) -> JavaRun {
         let words: Vec<&str> = [name].into_iter().chain(numbers.iter().map(String::as_str)).collect();
-        JavaRun(self.send(verb, &words))
+        JavaRun(self.send(verb, &words).1)
     }
 
     /// Sends a command at once; the reply may be awaited later or not at all.
     pub fn call<T: FromAnswer>(&self, verb: &str, arguments: &[&str]) -> Reply<T> {
-        Reply { lines: self.send(verb, arguments), answered: None, of: PhantomData }
+        let (id, lines) = self.send(verb, arguments);
+        Reply { id, lines, answered: None, of: PhantomData }
     }
 
-    fn send(&self, verb: &str, arguments: &[&str]) -> UnboundedReceiver<Value> {
+    fn send(&self, verb: &str, arguments: &[&str]) -> (String, UnboundedReceiver<Value>) {
         let id = self.next_id.fetch_add(1, Ordering::Relaxed).to_string();
         let (sender, receiver) = unbounded_channel();
         self.waiting.insert(&id, sender);
@@ -150,7 +199,7 @@ impl Peer {
             // The process is gone: the reply says so, as for every other command it did not answer.
             self.waiting.remove(&id);
         }
-        receiver
+        (id, receiver)
     }
 
     /// Kills the process as `kill -9` does, and returns when it is gone.
@@ -198,7 +247,12 @@ pub enum JavaError {
 impl JavaError {
     /// Whether Redisson refused because the caller does not hold the lock.
     pub fn is_not_owner(&self) -> bool {
-        matches!(self, Self::Thrown { class, .. } if class == "IllegalMonitorStateException")
+        self.is_a("IllegalMonitorStateException")
+    }
+
+    /// Whether Redisson threw an exception of this class, by its simple name.
+    pub fn is_a(&self, class: &str) -> bool {
+        matches!(self, Self::Thrown { class: thrown, .. } if thrown == class)
     }
 }
 
@@ -218,6 +272,7 @@ impl std::error::Error for JavaError {}
 /// The answer to come of a command that has been sent.
 #[derive(Debug)]
 pub struct Reply<T> {
+    id: String,
     lines: UnboundedReceiver<Value>,
     answered: Option<Value>,
     of: PhantomData<fn() -> T>,
@@ -270,6 +325,10 @@ pub struct RunReport {
     pub holds: Vec<Hold>,
     /// Calls of `lock()` or `tryLock()`.
     pub attempts: u64,
+    /// How many holds there were; those of an audit are not listed.
+    pub count: u64,
+    /// Holds that the register of an audit refused.
+    pub refused: u64,
     /// What threads ended with that met an error.
     pub errors: Vec<JavaError>,
 }
@@ -282,14 +341,21 @@ impl JavaRun {
     }
 
     /// Waits for the closing line.
-    pub async fn report(mut self) -> Result<RunReport, JavaError> {
-        let mut report = RunReport { holds: Vec::new(), attempts: 0, errors: Vec::new() };
+    pub async fn report(self) -> Result<RunReport, JavaError> {
+        self.report_within(Duration::from_secs(60)).await
+    }
+
+    /// The same, when the run tells nothing for so long.
+    pub async fn report_within(mut self, silence: Duration) -> Result<RunReport, JavaError> {
+        let mut report = RunReport { holds: Vec::new(), attempts: 0, count: 0, refused: 0, errors: Vec::new() };
         loop {
-            let line = next_line(&mut self.0, Duration::from_secs(60)).await?;
+            let line = next_line(&mut self.0, silence).await?;
             if let Some(hold) = hold(&line) {
                 report.holds.push(hold);
             } else if let Some(attempts) = line["attempts"].as_u64() {
                 report.attempts = attempts;
+                report.count = line["holds"].as_u64().unwrap_or(0);
+                report.refused = line["refused"].as_u64().unwrap_or(0);
                 return Ok(report);
             } else {
                 report.errors.push(thrown(&line));
@@ -313,6 +379,12 @@ impl FromAnswer for () {
 impl FromAnswer for bool {
     fn from_answer(value: &Value) -> Option<Self> {
         value.as_bool()
+    }
+}
+
+impl<T: FromAnswer> FromAnswer for Option<T> {
+    fn from_answer(value: &Value) -> Option<Self> {
+        if value.is_null() { Some(None) } else { T::from_answer(value).map(Some) }
     }
 }
 

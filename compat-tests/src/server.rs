@@ -6,11 +6,11 @@ use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 use std::{env, fs, process};
 
-use redis::AsyncCommands;
 use redis::aio::MultiplexedConnection;
+use redis::{AsyncCommands, AsyncConnectionConfig};
 use tokio::time::{Instant, sleep};
 
-use crate::{Failure, Outcome, eventually, now_us};
+use crate::{Failure, LockKind, Outcome, eventually, now_us};
 
 /// A Redis of one test: on a free port, without persistence, killed when dropped.
 ///
@@ -132,7 +132,9 @@ impl Server {
     /// A connection, once the server answers and is the one that was started: another may have taken the port.
     async fn connection(&self) -> Option<MultiplexedConnection> {
         let client = redis::Client::open((Ipv4Addr::LOCALHOST.to_string(), self.port)).ok()?;
-        let mut connection = client.get_multiplexed_async_connection().await.ok()?;
+        // The default of half a second is short where a busy machine reads a long slow log.
+        let patient = AsyncConnectionConfig::new().set_response_timeout(Some(Duration::from_secs(30)));
+        let mut connection = client.get_multiplexed_async_connection_with_config(&patient).await.ok()?;
         let info: String = redis::cmd("INFO").arg("server").query_async(&mut connection).await.ok()?;
         if !info.lines().any(|line| line == format!("process_id:{}", self.process.id())) {
             return None;
@@ -153,11 +155,7 @@ impl Drop for Server {
 
 /// The channel on which the release of a plain lock is told.
 pub fn channel_of(name: &str) -> String {
-    if name.contains('{') {
-        format!("redisson_lock__channel:{name}")
-    } else {
-        format!("redisson_lock__channel:{{{name}}}")
-    }
+    LockKind::Lock.channel(name, "")
 }
 
 pub(crate) async fn numsub(admin: &mut MultiplexedConnection, channel: &str) -> Outcome<u64> {

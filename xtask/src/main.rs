@@ -2,6 +2,7 @@
 
 mod cargo;
 mod demo;
+mod fuzz;
 mod lint;
 mod matrix;
 mod peer;
@@ -52,6 +53,8 @@ enum Verb {
         )]
         args: Vec<String>,
     },
+    /// Run random sequences on Java Redisson and on the crate, side by side, and compare them step by step
+    FuzzDiff(fuzz::Args),
     /// Run the tests of the library and the tool in their long form
     Torture {
         /// Names of test files; all when none is given
@@ -105,6 +108,7 @@ fn run(verb: &Verb) -> Result<()> {
         Verb::Lint => lint::run(),
         Verb::Compat { versions } => test::compat(versions),
         Verb::Replay { args } => replay(args),
+        Verb::FuzzDiff(args) => fuzz::run(args),
         Verb::Torture { files } => test::torture(files),
         Verb::Soak { minutes } => test::soak(Duration::from_secs(minutes * 60)),
         Verb::Matrix(args) => matrix::run(args),
@@ -165,6 +169,19 @@ mod tests {
         assert!(matches!(parse("replay"), Verb::Replay { args } if args == ["compat-tests/vectors"]));
         let line = "replay --redis redis://localhost:1 a b";
         assert!(matches!(parse(line), Verb::Replay { args } if args == ["--redis", "redis://localhost:1", "a", "b"]));
+    }
+
+    #[test]
+    fn fuzz_diff_takes_seeds_and_passes_them_on() {
+        let Verb::FuzzDiff(args) =
+            parse("fuzz-diff --seed 7 --seed 8 --seeds 20..30 --steps 300 --redisson 3.52.0 --mixed")
+        else {
+            panic!("another verb");
+        };
+        assert_eq!(args.redisson, "3.52.0");
+        let words = ["--seed", "7", "--seed", "8", "--seeds", "20..30", "--steps", "300", "--mixed"];
+        assert_eq!(args.words(), words);
+        assert!(Cli::try_parse_from(["xtask", "fuzz-diff", "--mixed", "--pure"]).is_err());
     }
 
     #[test]

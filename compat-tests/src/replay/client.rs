@@ -7,13 +7,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use parking_lot::Mutex;
-use serde_json::Value;
+use serde_json::{Map, Value};
 use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
 use tokio::process::{Child, ChildStdin, ChildStdout, Command};
 use tokio::sync::watch;
 use tokio::time::Instant;
 
-use super::protocol::{Call, CallError, Line, Start};
+use super::protocol::{self, Call, CallError, Line, Start};
 use crate::{Failure, Outcome, within};
 
 /// A longer silence than this means that the process is broken, not slow.
@@ -53,6 +53,7 @@ pub(crate) struct Answer {
 /// An operation that was started.
 #[derive(Clone, Debug)]
 pub(crate) struct Running {
+    id: u64,
     state: watch::Receiver<State>,
 }
 
@@ -86,10 +87,18 @@ impl ClientProcess {
         let (sender, state) = watch::channel(State::Sent);
         self.calls.lock().insert(call.id, sender);
         write_line(&mut self.input, &call).await?;
-        let mut running = Running { state };
+        let mut running = Running { id: call.id, state };
         within(SILENCE, "the client process taking a call", running.reaches(|state| !matches!(state, State::Sent)))
             .await??;
         Ok(running)
+    }
+
+    /// Cancels an operation. Says whether it was under way.
+    pub(crate) async fn cancel(&mut self, running: &Running) -> Outcome<bool> {
+        let args = Map::from_iter([("id".to_owned(), Value::from(running.id))]);
+        let (kind, key, op) = (String::new(), String::new(), protocol::CANCEL.to_owned());
+        let mut cancel = self.begin(Call { id: 0, kind, key, instance: None, thread: 0, op, args }).await?;
+        Ok(cancel.answer(SILENCE).await?.result == Ok(Value::Bool(true)))
     }
 
     /// Ends the process at once, as a crash would.

@@ -217,6 +217,13 @@ impl Comparison<'_> {
                     }
                 }
                 (Score::Offset(range), Some(got)) => self.offset(&format!("key {key:?}: member {name:?}"), *range, got),
+                (Score::Reckoned(range), Some(got)) => {
+                    let stored = std::str::from_utf8(got).ok().and_then(|score| score.parse::<i64>().ok());
+                    if !stored.is_some_and(|score| (range.min..=range.max).contains(&score)) {
+                        let (got, range) = (text(got), shown(*range));
+                        self.say(format!("key {key:?}: member {name:?} has score {got}, outside {range} (reckoned)"));
+                    }
+                }
             }
         }
         for (name, score) in unexpected {
@@ -326,7 +333,7 @@ fn described_expected(expected: &ExpectedResult) -> String {
     }
 }
 
-fn described(found: &Found) -> String {
+pub(crate) fn described(found: &Found) -> String {
     let content = match &found.content {
         FoundContent::Text(value) => format!("{:?}", text(value)),
         FoundContent::Hash(map) | FoundContent::Zset(map) => {

@@ -8,6 +8,7 @@ use serde_json::Value;
 use super::format::{Entry, Message, PublishedMatch, Range, RecordedError, Step};
 use super::listener::Heard;
 use super::protocol::CallError;
+use super::rules::is_acquire;
 use super::snapshot::Snapshot;
 
 /// All a step must show.
@@ -36,6 +37,10 @@ impl Expectation {
     pub(crate) fn recorded(step: &Step, operation: &Step) -> Self {
         let result = match (&step.error, &step.returns) {
             _ if step.starts_handle().is_some() => ExpectedResult::None,
+            // Java has one error for both: no hold to release, and a hold that must not be taken twice.
+            (Some(error), _) if error.kind == "IllegalMonitorStateException" && is_acquire(&operation.op) => {
+                ExpectedResult::Error(RecordedError::of("AlreadyHeld"))
+            }
             (Some(error), _) => ExpectedResult::Error(error.clone()),
             (None, Some(value)) => ExpectedResult::Value(value.clone()),
             (None, None) => ExpectedResult::None,

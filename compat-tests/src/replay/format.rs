@@ -31,8 +31,7 @@ pub(crate) struct Scenario {
 #[serde(deny_unknown_fields, rename_all = "camelCase")]
 pub(crate) struct Config {
     pub(crate) lock_watchdog_timeout: u64,
-    #[serde(rename = "fairLockWaitTimeout")]
-    _fair_lock_wait_timeout: u64,
+    pub(crate) fair_lock_wait_timeout: u64,
     #[serde(rename = "codec")]
     _codec: String,
 }
@@ -49,9 +48,9 @@ pub(crate) struct Step {
     pub(crate) op: String,
     #[serde(default)]
     pub(crate) args: Map<String, Value>,
-    /// The crate has no blocking face yet: both forms run through the asynchronous one.
-    #[serde(rename = "api", default)]
-    _api: Option<Api>,
+    /// The crate has one face for both forms; Redisson's two do not always behave alike.
+    #[serde(default)]
+    pub(crate) api: Option<Api>,
     pub(crate) handle: Option<String>,
     pub(crate) settle_ms: Option<u64>,
     /// Absent and `null` are not the same: a pause has no result, an unlock has none to tell.
@@ -182,6 +181,9 @@ pub(crate) enum Score {
     Exact(i64),
     /// Milliseconds from the clock at the start of the step.
     Offset(Range),
+    /// Unix milliseconds, reckoned from this replay's own clock.
+    #[serde(skip)]
+    Reckoned(Range),
 }
 
 /// The time a key has left.

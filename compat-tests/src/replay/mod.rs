@@ -7,21 +7,21 @@
 #![cfg_attr(test, allow(clippy::expect_used, reason = "a test ends at the first surprise"))]
 
 mod child;
-mod client;
-mod compare;
-mod expect;
-mod format;
+pub(crate) mod client;
+pub(crate) mod compare;
+pub(crate) mod expect;
+pub(crate) mod format;
 mod kinds;
-mod lane;
-mod listener;
-mod names;
+pub(crate) mod lane;
+pub(crate) mod listener;
+pub(crate) mod names;
 mod options;
-mod protocol;
+pub(crate) mod protocol;
 mod report;
-mod rules;
+pub(crate) mod rules;
 mod run;
 mod scenario;
-mod snapshot;
+pub(crate) mod snapshot;
 
 use std::process::ExitCode;
 
@@ -32,7 +32,7 @@ use crate::{Failure, Outcome};
 use options::{Options, USAGE};
 
 /// The hidden sub-command of a client process.
-const CHILD: &str = "child";
+pub(crate) const CHILD: &str = "child";
 
 /// The whole program, given its arguments without its own name.
 pub fn main(args: impl IntoIterator<Item = String>) -> ExitCode {
@@ -56,6 +56,11 @@ pub fn main(args: impl IntoIterator<Item = String>) -> ExitCode {
             ExitCode::from(2)
         }
     }
+}
+
+/// A client process, for other programs that start some.
+pub(crate) async fn serve_child() -> Outcome {
+    child::serve().await
 }
 
 fn in_runtime<T>(work: impl Future<Output = Outcome<T>>) -> Outcome<T> {

@@ -45,10 +45,15 @@ impl Names {
         Self { clients }
     }
 
-    /// The id of this client.
-    pub(crate) fn id(&self, client: &str) -> Outcome<&str> {
-        let found = self.clients.iter().find(|(name, _)| name == client);
-        found.map(|(_, id)| id.as_str()).ok_or_else(|| Failure::new(format!("no client {client:?}")))
+    /// The text with ids in place of the clients, if nothing else is open in it.
+    pub(crate) fn literal(&self, text: &str) -> Option<String> {
+        self.pattern(text).literal().map(str::to_owned)
+    }
+
+    /// The text as the vectors write it: the id of every client is its placeholder.
+    pub(crate) fn contract(&self, text: &[u8]) -> String {
+        let text = String::from_utf8_lossy(text).into_owned();
+        self.clients.iter().fold(text, |text, (name, id)| text.replace(id.as_str(), &format!("${name}")))
     }
 
     /// The text to send: every placeholder replaced. `now` is known to `raw` steps only.
@@ -261,6 +266,13 @@ mod tests {
         assert_eq!(expand("x:$B:$A:2", None), "x:id-b:id-a:2");
         assert_eq!(expand("$AB:1", None), "id-ab:1");
         assert_eq!(names().pattern("q:{n}:$B:1").literal(), Some("q:{n}:id-b:1"));
+    }
+
+    #[test]
+    fn ids_are_written_as_clients_again() {
+        for text in ["$A:1", "{q}:$AB:1:rwlock_timeout:1", "x:$B:$A:2", "nobody"] {
+            assert_eq!(names().contract(expand(text, None).as_bytes()), text);
+        }
     }
 
     #[test]

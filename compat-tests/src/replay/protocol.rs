@@ -9,6 +9,8 @@ pub(crate) struct Start {
     pub(crate) url: String,
     pub(crate) client_id: String,
     pub(crate) watchdog_ms: u64,
+    /// How long a waiter for a fair lock counts as alive if its wait has no bound.
+    pub(crate) fair_patience_ms: u64,
     pub(crate) local_handoff: bool,
 }
 
@@ -47,7 +49,15 @@ pub(crate) struct CallError {
     pub(crate) text: String,
 }
 
+/// An operation of no lock: the call whose `id` is in `args` is cancelled. True when it was under way.
+pub(crate) const CANCEL: &str = "cancel";
+
 impl CallError {
+    /// The caller has changed its mind.
+    pub(crate) fn cancelled() -> Self {
+        Self { class: "Cancelled".to_owned(), code: None, text: "cancelled".to_owned() }
+    }
+
     /// The caller asked for something this replay cannot do; no recorded error is like it.
     pub(crate) fn replay(text: impl Into<String>) -> Self {
         Self { class: "Replay".to_owned(), code: None, text: text.into() }

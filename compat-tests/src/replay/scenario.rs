@@ -92,6 +92,7 @@ impl<'a> Run<'a> {
                 url: lane.url().to_owned(),
                 client_id: id.clone(),
                 watchdog_ms: scenario.config.lock_watchdog_timeout,
+                fair_patience_ms: scenario.config.fair_lock_wait_timeout,
                 local_handoff: pass == Pass::LocalHandoff,
             };
             clients.insert(name.clone(), ClientProcess::start(&start).await?);
@@ -143,15 +144,15 @@ impl<'a> Run<'a> {
             (answer.took, until_awaited)
         });
         let seen = Seen { result: done.result.map(|answer| answer.result), took, snapshot, heard };
-        let facts =
-            Facts { step, names: &self.names, seen: &seen, asked, read, ended: &ended, behind: behind(step, read) };
+        let behind = behind(step, read);
+        let facts = Facts { step, names: &self.names, seen: &seen, asked, read, ended: &ended, behind, clock };
         self.rules.observe(&facts);
         let recorded = Expectation::recorded(step, begun_by.unwrap_or(step));
         let context = Context { names: &self.names, behind: facts.behind, clock };
         let (needed, bindings) = self.compare(&recorded, &seen, &context, last)?;
         self.needed.extend(needed);
         self.bindings = bindings;
-        self.rules.passed(step, &seen, &self.names);
+        self.rules.passed(&facts);
         Ok(())
     }
 

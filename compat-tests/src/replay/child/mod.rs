@@ -1,7 +1,8 @@
 //! A client of a scenario, in a process of its own so that it can be killed.
 
-mod lock;
+mod locks;
 
+use std::collections::HashMap;
 use std::error::Error as _;
 use std::io::{Write, stdout};
 use std::sync::Arc;
@@ -10,15 +11,16 @@ use std::time::Duration;
 use redlatch::{Client, Error, Misuse, Uuid};
 use serde_json::Value;
 use tokio::io::{AsyncBufReadExt, BufReader, Lines, Stdin, stdin};
+use tokio::sync::oneshot;
 use tokio::time::Instant;
 
-use super::protocol::{Call, CallError, Line, Start};
+use super::protocol::{self, Call, CallError, Line, Start};
 use crate::{Failure, Outcome};
 
 /// The client and all it holds.
 struct Session {
     client: Client,
-    locks: lock::Locks,
+    locks: locks::Locks,
 }
 
 /// Serves until the input ends, then leaves without releasing anything.
@@ -41,20 +43,38 @@ async fn connect(lines: &mut Lines<BufReader<Stdin>>) -> Outcome<Session> {
         .url(start.url)
         .client_id(Uuid::parse_str(&start.client_id)?)
         .watchdog_timeout(Duration::from_millis(start.watchdog_ms))
+        .fair_patience(Duration::from_millis(start.fair_patience_ms))
+        // As Redisson: who reads and asks to write waits.
+        .upgrade_waits(true)
         .local_handoff(start.local_handoff)
         .connect()
         .await?;
-    Ok(Session { client, locks: lock::Locks::default() })
+    Ok(Session { client, locks: locks::Locks::default() })
 }
 
 async fn run_calls(lines: &mut Lines<BufReader<Stdin>>, session: Arc<Session>) -> Outcome {
+    // Those that may be cancelled: a dropped sender says so, too, and is never dropped here.
+    let mut cancels: HashMap<u64, oneshot::Sender<()>> = HashMap::new();
     while let Some(line) = lines.next_line().await? {
         let call: Call = serde_json::from_str(&line)?;
+        if call.op == protocol::CANCEL {
+            let sender = call.args.get("id").and_then(Value::as_u64).and_then(|id| cancels.remove(&id));
+            let was_running = sender.is_some_and(|sender| sender.send(()).is_ok());
+            say(&Line::Started { id: call.id })?;
+            say(&Line::Ended { id: call.id, micros: 0, result: Ok(was_running.into()) })?;
+            continue;
+        }
         let session = session.clone();
+        let (sender, cancelled) = oneshot::channel();
+        cancels.insert(call.id, sender);
         tokio::spawn(async move {
             let started = Instant::now();
             say(&Line::Started { id: call.id })?;
-            let result = session.run(&call).await;
+            let result = tokio::select! {
+                result = session.locks.run(&session.client, &call) => result,
+                // The future of the call is dropped, as a caller does who has changed its mind.
+                Ok(()) = cancelled => Err(CallError::cancelled()),
+            };
             let micros = u64::try_from(started.elapsed().as_micros()).unwrap_or(u64::MAX);
             say(&Line::Ended { id: call.id, micros, result })
         });
@@ -71,18 +91,10 @@ fn say(line: &Line) -> Outcome {
     Ok(out.flush()?)
 }
 
-impl Session {
-    async fn run(&self, call: &Call) -> Result<Value, CallError> {
-        match call.kind.as_str() {
-            "lock" => self.locks.run(&self.client, call).await,
-            kind => Err(CallError::replay(format!("the client process does not know kind {kind:?}"))),
-        }
-    }
-}
-
 impl From<Error> for CallError {
     fn from(error: Error) -> Self {
         let class = match &error {
+            Error::AlreadyHeld { .. } => "AlreadyHeld",
             Error::Closed => "Closed",
             Error::ForeignData { .. } => "ForeignData",
             Error::LeaseLost(_) => "LeaseLost",
@@ -92,6 +104,7 @@ impl From<Error> for CallError {
             Error::Redis { .. } => "Redis",
             Error::UnexpectedReply { .. } => "UnexpectedReply",
             Error::Unresolved { .. } => "Unresolved",
+            Error::UpgradeImpossible { .. } => "UpgradeImpossible",
             _ => "Other",
         };
         let mut code = None;

@@ -29,7 +29,7 @@ impl EmptyName {
         {
             self.handles.insert(handle.to_owned());
         }
-        self.written |= step.op == "raw" && super::reentry::raw_words(step).any(str::is_empty);
+        self.written |= step.op == "raw" && super::exclusive::raw_words(step).any(str::is_empty);
         let awaited = step.awaits_handle().is_some_and(|handle| self.handles.contains(handle));
         self.refused = awaited || applies(step);
     }
